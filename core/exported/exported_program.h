@@ -34,8 +34,8 @@ struct LoadOptions {
   // computes in, if sharding casts to that.
   std::optional<at::ScalarType> dtype;
   // Whether our own operators may run in place of a program's nodes: RMSNorm, rotary embedding,
-  // gated MLP and linear layers, which differ from them by rounding alone. Of a script they never
-  // do.
+  // gated MLP and linear layers, which differ from them by rounding alone, and refuse second
+  // derivatives. Of a script they never do.
   bool fuses = true;
 };
 

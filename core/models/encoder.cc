@@ -187,7 +187,7 @@ class Encoder : public nn::Module, public nn::SequenceSharer {
                          const at::Tensor& of_sequences) const {
     if (given.defined() && given.dim() == 2) {
       const at::Tensor is_token = given.ne(0);
-      // A row of padding alone sees itself, as no position may see nothing.
+      // A row of padding alone sees all of itself, as no position may see nothing.
       return is_token.logical_or(is_token.any(1, /*keepdim=*/true).logical_not())
           .unsqueeze(1)
           .unsqueeze(1);

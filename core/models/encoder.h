@@ -1,4 +1,4 @@
-// An encoder as PyTorch's nn.TransformerEncoder is, with the norms behind what they are of
+// An encoder as PyTorch's nn.TransformerEncoder is, with each norm after its residual sum
 // (norm_first=False), which tells hidden tokens from those on both sides of them:
 //
 //   EncoderForMaskedLM

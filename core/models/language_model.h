@@ -16,8 +16,8 @@ class LanguageModel {
 
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
-  // Whether a token sees none behind it. The loss of a model that is not is about tokens that it
-  // hides (encoder.h), and so is what it says of labels: nothing of the others.
+  // Whether no token sees those behind it. The loss of a model that is not causal is about tokens
+  // that it hides (encoder.h), and score() is about those only: the others get 0.
   virtual bool is_causal() const { return true; }
 
   // forward's inputs and output, B = batch, S = sequence, V = vocabulary (labels may also be None;

@@ -23,10 +23,10 @@ typedef struct fsdp2_module_options {
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.
- * Model types: gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3 (also Phi-4 mini),
- * qwen2 (also Qwen2.5), qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl. Errors: FSDP2_E_NOT_FOUND,
- * FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each names the file and the key or
- * tensor. */
+ * Model types: encoder, gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi3 (also
+ * Phi-4 mini), qwen2 (also Qwen2.5), qwen2_5_vl, qwen3, qwen3_moe, qwen3_vl. Errors:
+ * FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (model_type), FSDP2_E_CORRUPT_DATA; each names the file
+ * and the key or tensor. */
 FSDP2_CALL fsdp2_module_from_pretrained(const char* directory,
                                         const fsdp2_module_options* options /*(opt)*/,
                                         fsdp2_module* out);
@@ -217,7 +217,7 @@ FSDP2_CALL fsdp2_infer_options_init(fsdp2_infer_options* options, size_t struct_
  * sizes, or of no rows ([0,S]), if they pass the same options apart from batch_size: all make as
  * many forwards as the rank with the most, and one that has none left runs them over a single
  * token. Dropout is on in training mode (fsdp2_module_train). Errors: those of
- * fsdp2_module_forward; FSDP2_E_UNSUPPORTED (a module that is no language model). */
+ * fsdp2_module_forward; FSDP2_E_UNSUPPORTED (a module that is no language model, or an encoder). */
 FSDP2_CALL fsdp2_module_score(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
                               const fsdp2_infer_options* options /*(opt)*/, fsdp2_tensor* log_probs,
                               fsdp2_tensor* entropies);
@@ -281,7 +281,7 @@ FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, siz
  * that images and videos stand in for are never drawn. The encoder runs in each forward.
  *
  * Errors: FSDP2_E_INVALID_ARGUMENT (lengths, tokens outside the vocabulary, images that do not fit
- * the tokens), FSDP2_E_UNSUPPORTED (a module that is no language model). */
+ * the tokens), FSDP2_E_UNSUPPORTED (a module that is no language model, or an encoder). */
 FSDP2_CALL fsdp2_module_generate_batch(fsdp2_module module, fsdp2_tensor prompts,
                                        const int64_t* lengths /*(opt)*/, size_t n_lengths,
                                        const fsdp2_generate_options* options /*(opt)*/,

@@ -28,8 +28,8 @@ using Names = std::set<std::string>;
 
 TEST(Seeds, OfConfigsAreTakenIfGood) {
   EXPECT_EQ(taken("config", read_model_config),
-            (Names{"absurd_sizes.json", "llama.json", "qwen2.json", "qwen2_5_vl.json", "qwen3.json",
-                   "qwen3_moe.json", "qwen3_vl.json"}));
+            (Names{"absurd_sizes.json", "encoder.json", "llama.json", "qwen2.json",
+                   "qwen2_5_vl.json", "qwen3.json", "qwen3_moe.json", "qwen3_vl.json"}));
 }
 
 TEST(Seeds, OfDcpDirectoriesAreTakenIfGood) {

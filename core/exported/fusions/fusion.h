@@ -1,5 +1,4 @@
-// Nodes of a program whose work one of our own operators does: with fewer passes over memory, and
-// with less kept for backward.
+// Nodes of a program whose work one of our own operators does, with fewer passes over memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -47,9 +47,9 @@ at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const c10::IV
 at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& boundaries);
 
-// The same where peers share the sequences: q, k, v and what comes back have [B,L,...] of this
+// attend() where peers share the sequences: q, k, v and what comes back have [B,L,...] of this
 // rank's part. `seen` is about the whole sequence, as are the keys. REQUIRES: check_head_peers;
-// both ways, where parts are padded, a `seen` that tells the length.
+// with both_ways and padded parts, a `seen` whose size is the length.
 at::Tensor attend_with(const PeersPointer& peers, const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v, const c10::IValue& seen,
                        const AttentionDropout& dropout, const ScoreRules& rules = {});

@@ -100,8 +100,8 @@ void check_score(const nn::Module& module, const std::vector<at::Tensor>& inputs
 nn::TokenScores score(nn::Module& module, const std::vector<at::Tensor>& inputs,
                       const InferOptions& options) {
   FSDP2_CHECK(models::language_model(module, kScoring).is_causal(), Code::kUnsupported,
-              "scoring: {} says nothing of tokens that it does not hide: expected a causal model, "
-              "or an evaluation, which gives the loss of those that it hides",
+              "scoring: {} gives probabilities only for tokens that it hides: expected a causal "
+              "model, or an evaluation, which gives their loss",
               module.kind());
   const at::NoGradGuard no_grad;
   ForwardRun run(module, options.reshard_after_forward);

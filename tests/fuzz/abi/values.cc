@@ -208,11 +208,21 @@ std::string config(const char* type, int width, bool tied) {
          "\"norm_topk_prob\": true, \"decoder_sparse_step\": 1, \"mlp_only_layers\": []}";
 }
 
+const std::string kEncoder =
+    "{\"model_type\": \"encoder\", \"vocab_size\": 32, \"hidden_size\": 8, "
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+    "\"max_position_embeddings\": 32, \"mask_token_id\": 31}";
+
 const std::vector<std::string> kConfigs = {
-    config("llama", 8, false),    config("llama", 8, false),
-    config("llama", 16, true),    config("qwen3", 8, false),
-    config("qwen2", 16, true),    config("qwen3_moe", 8, false),
-    config("nothing", 8, false),  "{}",
+    config("llama", 8, false),
+    config("llama", 8, false),
+    config("llama", 16, true),
+    config("qwen3", 8, false),
+    config("qwen2", 16, true),
+    config("qwen3_moe", 8, false),
+    config("nothing", 8, false),
+    kEncoder,
+    "{}",
     "{\"model_type\": \"llama\"",
 };
 
