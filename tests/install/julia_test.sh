@@ -19,7 +19,7 @@ in_two_places learns_and_trains
 # What those lines take for granted.
 mkdir "$work/more"
 cp -RL tests/parity/golden/models/tiny-llama "$work/more/MODEL_DIRECTORY"
-echo "lr: 4.0e-3" >"$work/more/run.yaml"
+printf 'model: MODEL_DIRECTORY\nlr: 4.0e-3\n' >"$work/more/run.yaml"
 {
   cat <<'END'
 using FSDP2
