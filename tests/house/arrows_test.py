@@ -7,7 +7,8 @@ import re
 import sys
 
 INCLUDE = re.compile(
-    r'^#include "((?:core|client|capi|cli|include)/[^"]+)"|^#include [<"](fsdp2/[^>"]+)[>"]', re.MULTILINE
+    r'^#include "((?:core|client|capi|cli|include)/[^"]+)"|^#include [<"](fsdp2/[^>"]+)[>"]',
+    re.MULTILINE,
 )
 
 

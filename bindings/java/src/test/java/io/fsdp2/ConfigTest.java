@@ -99,7 +99,8 @@ public final class ConfigTest {
          "rms_norm_eps": 1e-5}
         """);
     Files.writeString(text, "Fiat lux. ".repeat(200));
-    return Config.lower("model_config: " + model + "\ntext: " + text + "\nepochs: 1\nkeep_memory: false\n");
+    return Config.lower(
+        "model_config: " + model + "\ntext: " + text + "\nepochs: 1\nkeep_memory: false\n");
   }
 
   private static double firstLoss(Config run, Mesh job) {
