@@ -30,7 +30,7 @@ struct ExportedModel {
 };
 
 struct LoadOptions {
-  // Of the floating parameters; unset: those of the program. It need not be what the program
+  // The floating parameters get it; unset: they keep the program's. It need not be what the program
   // computes in, if sharding casts to that.
   std::optional<at::ScalarType> dtype;
   // Whether our own operators may run in place of a program's nodes: RMSNorm, rotary embedding,

@@ -12,7 +12,6 @@
 #include "core/models/config/config_limits.h"
 #include "core/models/config/config_lines.h"
 #include "core/models/config/config_reader.h"
-#include "core/models/hidden_tokens.h"
 #include "core/models/sequences.h"
 #include "core/nn/layers/activation.h"
 #include "core/nn/layers/attention.h"
@@ -20,6 +19,7 @@
 #include "core/nn/layers/layers.h"
 #include "core/nn/layers/sequence_parts.h"
 #include "core/nn/module_list.h"
+#include "core/nn/random/hidden_tokens.h"
 #include "core/nn/random/row_keys.h"
 
 namespace fsdp2::models {
@@ -38,7 +38,7 @@ struct EncoderConfig {
   double dropout = 0;
   double initializer_range = 0;
   bool tie_word_embeddings = true;
-  Hiding hiding;
+  nn::Hiding hiding;
 };
 
 EncoderConfig read_encoder_config(const ConfigReader& config) {
@@ -208,14 +208,14 @@ class EncoderForMaskedLM : public CausalLM {
  public:
   EncoderForMaskedLM(CausalLMConfig config, std::string config_json,
                      const std::shared_ptr<Encoder>& body,
-                     const std::shared_ptr<LanguageHead>& head, const Hiding& hiding)
+                     const std::shared_ptr<LanguageHead>& head, const nn::Hiding& hiding)
       : CausalLM(std::move(config), std::move(config_json), "encoder", body, head),
         hiding_(hiding) {}
 
   bool is_causal() const override { return false; }
   int64_t counted_labels(const nn::Values& inputs) const override {
     const at::Tensor labels = tensor_at(inputs, 1);
-    return labels.defined() ? count_hidden(labels, hiding_) : 0;
+    return labels.defined() ? nn::count_hidden(labels, hiding_) : 0;
   }
   nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) override {
     return CausalLM::score(with_hidden(std::move(inputs)), options);
@@ -238,7 +238,7 @@ class EncoderForMaskedLM : public CausalLM {
     if (labels.defined()) {
       check_inputs(inputs);
       const at::Tensor& tokens = inputs[0].toTensor();
-      HiddenTokens hidden = hide_tokens(tokens, labels, hiding_, keys_of_hiding(tokens));
+      nn::HiddenTokens hidden = nn::hide_tokens(tokens, labels, hiding_, keys_of_hiding(tokens));
       inputs[0] = std::move(hidden.tokens);
       inputs[1] = std::move(hidden.labels);
     }
@@ -253,7 +253,7 @@ class EncoderForMaskedLM : public CausalLM {
     return nn::draw_keys(generator, rows);
   }
 
-  const Hiding hiding_;
+  const nn::Hiding hiding_;
 };
 
 }  // namespace

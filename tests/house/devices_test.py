@@ -50,6 +50,7 @@ READS = {
 }
 STEP_ROOMS = (
     "core/exported",
+    "core/exported/fusions",
     "core/exported/operators",
     "core/exported/script",
     "core/fsdp",
@@ -59,6 +60,7 @@ STEP_ROOMS = (
     "core/nn",
     "core/nn/kernels",
     "core/nn/layers",
+    "core/nn/random",
     "core/nn/recompute",
     "core/operators",
     "core/train/optim",

@@ -1,5 +1,5 @@
 // Which tokens a masked language model hides, and what it makes of them.
-#include "core/models/hidden_tokens.h"
+#include "core/nn/random/hidden_tokens.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -23,6 +23,10 @@
 namespace fsdp2::models {
 namespace {
 
+using nn::count_hidden;
+using nn::HiddenTokens;
+using nn::hide_tokens;
+using nn::Hiding;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 

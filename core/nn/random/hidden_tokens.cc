@@ -1,4 +1,4 @@
-#include "core/models/hidden_tokens.h"
+#include "core/nn/random/hidden_tokens.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -10,7 +10,7 @@
 
 #include "core/nn/random/row_keys.h"
 
-namespace fsdp2::models {
+namespace fsdp2::nn {
 
 namespace {
 
@@ -39,7 +39,7 @@ HiddenTokens hide_tokens(const at::Tensor& tokens, const at::Tensor& labels, con
   const at::Tensor may_be = may_be_hidden(labels);
   // The ones with the least numbers are hidden, and those that may not be come last.
   const at::Tensor numbers =
-      nn::hashed(nn::hashed_indices(count, keys).unsqueeze(0).bitwise_xor(keys.unsqueeze(1)))
+      hashed(hashed_indices(count, keys).unsqueeze(0).bitwise_xor(keys.unsqueeze(1)))
           .to(at::kLong)
           .masked_fill(may_be.logical_not(), std::numeric_limits<int64_t>::max());
   const at::Tensor is_least = at::arange(count, tokens.options())
@@ -61,4 +61,4 @@ int64_t count_hidden(const at::Tensor& labels, const Hiding& hiding) {
              : hidden_in_rows(may_be_hidden(labels), hiding.probability).sum().item<int64_t>();
 }
 
-}  // namespace fsdp2::models
+}  // namespace fsdp2::nn

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace fsdp2::models {
+namespace fsdp2::nn {
 
 struct Hiding {
   int64_t mask_token = 0;  // stands where a token is hidden
@@ -32,4 +32,4 @@ HiddenTokens hide_tokens(const at::Tensor& tokens, const at::Tensor& labels, con
 // How many that are; none of labels of another shape. Waits for the device of the labels.
 int64_t count_hidden(const at::Tensor& labels, const Hiding& hiding);
 
-}  // namespace fsdp2::models
+}  // namespace fsdp2::nn
