@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/arguments.h"
+#include "core/config/model_presets.h"
 #include "core/config/sharding.h"
 
 namespace fsdp2::cli {
@@ -24,6 +25,14 @@ constexpr char kFooter[] =
 
 int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
+std::string models_to_name() {
+  std::string names;
+  for (const std::string& name : config::model_presets()) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names + " or a config.json";
+}
+
 void settle(BenchOptions* o) {
   if (o->models.empty()) {
     o->models = {"gpt-90m"};
@@ -39,7 +48,7 @@ void settle(BenchOptions* o) {
 
 void check_options(const BenchOptions& o) {
   const bool is_named = std::count(o.models.begin(), o.models.end(), "") == 0;
-  require(is_named, "--model '': expected gpt-90m, gpt-300m, encoder-45m or a config.json");
+  require(is_named, "--model '': expected " + models_to_name());
   require_within("--ranks", o.ranks, 1, kMostRanks);
   require_within("--threads", o.threads, 0, most_threads());
   require_within("--seq-len", o.seq_len, 1, kMostTokens);
@@ -66,8 +75,7 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
     add_number(app, name, value, help)->option_text("N (" + usual + ")");
   };
   app.add_option("--model", o.models,
-                 "Model to train: gpt-90m, gpt-300m, encoder-45m or a config.json; may be given "
-                 "several times")
+                 "Model to train: " + models_to_name() + "; may be given several times")
       ->option_text("TEXT ... (gpt-300m and gpt-90m)")
       ->type_size(1)
       ->allow_extra_args(false)

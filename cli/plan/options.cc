@@ -174,8 +174,6 @@ PlanOptions options_of(const config::Plan& plan) {
   return o;
 }
 
-config::Plan read_run(const config::PlanRequest& request) { return config::read_plan(request); }
-
 // The micro batch may be told as a part of the whole job's.
 void share_batch(config::TrainOptions* run) {
   require_within("--world-size", run->world_size, 1, kMostRanks);
@@ -239,7 +237,7 @@ bool parse_plan_options(const Texts& arguments, PlanOptions* out) {
     return false;
   }
   if (!request.file.empty()) {
-    o = options_of(read_run(request));
+    o = options_of(config::read_plan(request));
     parse(arguments, &request, &o);
   }
   settle(&o);
