@@ -79,7 +79,7 @@ func (c Config) JoinJob() (*Mesh, error) {
 	return madeMesh(&raw, capi.ConfigJoinJob(c.plan, &raw))
 }
 
-// MakeMesh makes the mesh that strategy, sizes and device say of the ranks of a job. Collective.
+// MakeMesh makes the mesh that strategy, sizes and device describe, over the ranks of a job. Collective.
 func (c Config) MakeMesh(job *Mesh) (*Mesh, error) {
 	defer runtime.KeepAlive(job)
 	var raw capi.Mesh
@@ -92,7 +92,7 @@ func (c Config) MakeModule() (*Module, error) {
 	return madeModule(&raw, capi.ConfigMakeModule(c.plan, &raw))
 }
 
-// MakeLoader opens the data, with the tokenizer that the plan names; the model says what they must fit. Collective.
+// MakeLoader opens the data, with the tokenizer that the plan names; they must fit the model's vocabulary and positions. Collective.
 func (c Config) MakeLoader(module *Module, mesh *Mesh) (*Loader, error) {
 	defer runtime.KeepAlive(module)
 	defer runtime.KeepAlive(mesh)

@@ -28,7 +28,7 @@ join_job(config::Config) = make(out -> fsdp2_config_join_job(config.plan, out), 
 """
     make_mesh(config::FSDP2.Config, job::Mesh)
 
-The [`Mesh`](@ref) that strategy, sizes and device say of the ranks of a job. Collective.
+The [`Mesh`](@ref) that strategy, sizes and device describe, over the ranks of a job. Collective.
 """
 make_mesh(config::Config, job::Mesh) = make(out -> fsdp2_config_make_mesh(config.plan, job, out), Mesh)
 
@@ -42,7 +42,7 @@ make_module(config::Config) = make(out -> fsdp2_config_make_module(config.plan, 
 """
     make_loader(config::FSDP2.Config, model::FSDP2.Module, mesh::Mesh)
 
-The [`Loader`](@ref) of the data, with the tokenizer that the plan names; the model says what they must fit. Collective.
+The [`Loader`](@ref) of the data, with the tokenizer that the plan names; they must fit the model's vocabulary and positions. Collective.
 """
 make_loader(config::Config, model::Module, mesh::Mesh) =
     make(out -> fsdp2_config_make_loader(config.plan, model, mesh, out), Loader)

@@ -110,7 +110,7 @@ impl Config {
         ffi::made(|out| unsafe { sys::fsdp2_config_join_job(plan.as_ptr(), out) }).map(Mesh::own)
     }
 
-    /// The mesh that strategy, sizes and device say of the ranks of a job. *Collective.*
+    /// The mesh that strategy, sizes and device describe, over the ranks of a job. *Collective.*
     pub fn make_mesh(&self, job: &Mesh) -> Result<Mesh> {
         let plan = ffi::c_text(&self.plan)?;
         ffi::made(|out| unsafe { sys::fsdp2_config_make_mesh(plan.as_ptr(), job.raw(), out) })
@@ -124,7 +124,7 @@ impl Config {
             .map(Module::own)
     }
 
-    /// The data, with the tokenizer that the plan names; the model says what they must fit. *Collective.*
+    /// The data, with the tokenizer that the plan names; they must fit the model's vocabulary and positions. *Collective.*
     pub fn make_loader(&self, module: &Module, mesh: &Mesh) -> Result<Loader> {
         let plan = ffi::c_text(&self.plan)?;
         ffi::made(|out| unsafe {

@@ -104,7 +104,7 @@ public final class Config {
     return Mesh.adopt(Handle.make(out -> Raw.fsdp2_config_join_job(plan, out)));
   }
 
-  /** Makes the mesh that strategy, sizes and device say of the ranks of a job. Collective. */
+  /** Makes the mesh that strategy, sizes and device describe, over a job's ranks. Collective. */
   public Mesh makeMesh(Mesh job) {
     Mesh made = Mesh.adopt(Handle.make(out -> Raw.fsdp2_config_make_mesh(plan, job.id(), out)));
     Reference.reachabilityFence(job);
@@ -116,7 +116,7 @@ public final class Config {
     return Module.adopt(Handle.make(out -> Raw.fsdp2_config_make_module(plan, out)));
   }
 
-  /** Opens the data; the model says what they must fit. Collective. */
+  /** Opens the data; they must fit the model's vocabulary and positions. Collective. */
   public Loader makeLoader(Module module, Mesh mesh) {
     Loader made =
         Loader.adopt(
