@@ -4,11 +4,12 @@
     ./bazelw build //:libfsdp2.so //bindings/java:jar
     python3 bench/calls.py [--rounds 7] [--batches 200]
 
-The calls: a tensor of four floats made and destroyed; aten::add.Tensor of two such tensors, its
-result destroyed; the forward of a custom module that returns its input. A round runs each
-language's program (bench/calls) once, one after the other, so that a slow spell of the machine meets
-them all. A program times batches of 1000 calls, and reports the fastest batch and the mean of all,
-in which the work of collectors and compilers is. The table has the medians over the rounds.
+The calls: a tensor made of four floats; aten::add.Tensor of two such tensors; the forward of a custom
+module that returns its input. To destroy what they return is a call of its own: the programs hold 50
+results, destroy these, and so on, and tell the time of the calls alone and that of both. A round runs
+each language's program (bench/calls) once, one after the other, so that a slow spell of the machine
+meets them all. A program times batches of 1000 calls, and reports the fastest batch and the mean of
+all, in which the work of collectors and compilers is. The tables have the medians over the rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "bench/calls"
-CALLS = ("tensor", "operator", "forward")
+CALLS = {
+    "tensor": "a tensor made",
+    "operator": "an operator",
+    "forward": "a forward with its callback",
+}
+KINDS = ("call", "both", "mean")
 NEEDED = {"C": "cc", "Rust": "cargo", "Go": "go", "Java": "javac", "Julia": "julia"}
 
 
@@ -87,7 +93,7 @@ def build(language: str, work: Path, library: Path, jar: Path) -> list:
 
 
 def measure(commands: dict[str, list], options: argparse.Namespace) -> dict[tuple, list[float]]:
-    """Nanoseconds by language, call and kind (fastest, mean), one a round."""
+    """Nanoseconds by language, call and kind, one a round."""
     found: dict[tuple, list[float]] = {}
     for _ in range(options.rounds):
         for language, command in commands.items():
@@ -98,29 +104,30 @@ def measure(commands: dict[str, list], options: argparse.Namespace) -> dict[tupl
                 OMP_NUM_THREADS=1,
             )
             for line in printed.splitlines():
-                call, fastest, mean = line.split()
-                found.setdefault((language, call, "fastest"), []).append(float(fastest))
-                found.setdefault((language, call, "mean"), []).append(float(mean))
+                call, *figures = line.split()
+                for kind, figure in zip(KINDS, figures, strict=True):
+                    found.setdefault((language, call, kind), []).append(float(figure))
     return found
 
 
-def print_table(languages: list[str], found: dict[tuple, list[float]]) -> None:
-    def median(*key: str) -> float:
-        return statistics.median(found[key])
+def print_table(call: str, languages: list[str], found: dict[tuple, list[float]]) -> None:
+    def median(language: str, kind: str) -> float:
+        return statistics.median(found[language, call, kind])
 
-    print("| | " + " | ".join(f"{call}, ns | of all | to C" for call in CALLS) + " |")
-    print("|---" * (1 + 3 * len(CALLS)) + "|")
+    print(f"| {CALLS[call]} | ns | to C | and destroyed, ns | to C | mean of all, ns |")
+    print("|---" * 6 + "|")
     for language in languages:
         cells = []
-        for call in CALLS:
-            fastest = median(language, call, "fastest")
-            cells += [f"{fastest:.0f}", f"{median(language, call, 'mean'):.0f}"]
+        for kind in ("call", "both"):
+            taken = median(language, kind)
+            cells.append(f"{taken:.0f}")
             if language == "C" or "C" not in languages:
                 cells.append("")
             else:
-                in_c = median("C", call, "fastest")
-                cells.append(f"{fastest - in_c:+.0f}, {fastest / in_c:.2f} x")
-        print(f"| {language} | " + " | ".join(cells) + " |")
+                in_c = median("C", kind)
+                cells.append(f"{taken - in_c:+.0f}, {taken / in_c:.2f} x")
+        print(f"| {language} | {' | '.join(cells)} | {median(language, 'mean'):.0f} |")
+    print()
 
 
 def main() -> int:
@@ -133,7 +140,8 @@ def main() -> int:
             for language in languages
         }
         found = measure(commands, options)
-    print_table(languages, found)
+    for call in CALLS:
+        print_table(call, languages, found)
     return 0
 
 
