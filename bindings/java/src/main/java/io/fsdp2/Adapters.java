@@ -11,9 +11,14 @@ import java.util.Objects;
  * its own, which ends with it.
  */
 final class Adapters {
+  private static final Tensor[] NO_TENSORS = {};
+
   private Adapters() {}
 
   private static Tensor[] lent(long[] ids) {
+    if (ids.length == 0) {
+      return NO_TENSORS;
+    }
     Tensor[] tensors = new Tensor[ids.length];
     for (int i = 0; i < ids.length; i++) {
       tensors[i] = Tensor.lent(ids[i]);
@@ -79,7 +84,9 @@ final class Adapters {
 
   /** Nothing has been given if one of them is null. */
   private static long[] given(String what, List<Tensor> tensors, TensorScope scope) {
-    tensors.forEach(Objects::requireNonNull);
+    for (int i = 0; i < tensors.size(); i++) {
+      Objects.requireNonNull(tensors.get(i));
+    }
     if (tensors.size() > Raw.FSDP2_MAX_OUTPUTS) {
       throw new IllegalArgumentException(
           "expected at most " + Raw.FSDP2_MAX_OUTPUTS + " " + what + ", found " + tensors.size());

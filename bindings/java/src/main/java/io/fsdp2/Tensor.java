@@ -38,13 +38,21 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
     }
   }
 
+  /** That of what the library lends, which stays so. */
+  private static final Destruction NEVER = new Destruction(0);
+
   private Tensor(long id) {
     this.id = id;
   }
 
   /** A handle that the library lends to a callback. */
   static Tensor lent(long id) {
-    return id == 0 ? null : new Tensor(id);
+    if (id == 0) {
+      return null;
+    }
+    Tensor tensor = new Tensor(id);
+    tensor.destruction = NEVER;
+    return tensor;
   }
 
   /** A handle that nobody owns yet: it goes into the innermost scope of this thread, if any. */
@@ -125,7 +133,11 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
   }
 
   /** A handle for the library to own: this one, if the scope made it, or a duplicate. */
-  synchronized long giveTo(TensorScope callback) {
+  long giveTo(TensorScope callback) {
+    return destruction == NEVER ? id : giveOwn(callback);
+  }
+
+  private synchronized long giveOwn(TensorScope callback) {
     if (scope == callback) {
       Raw.fsdp2_scope_keep(callback.id(), new long[] {id}, 1);
       scope = null;

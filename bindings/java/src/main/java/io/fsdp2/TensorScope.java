@@ -142,10 +142,12 @@ public final class TensorScope implements AutoCloseable {
     return scope != null;
   }
 
-  private synchronized void end() {
+  /** This or {@link #makeLibraryScope} sees what the other writes, and ends the library's scope. */
+  private void end() {
     closed = true;
-    if (library != null) {
-      library.close();
+    LibraryScope made = library;
+    if (made != null) {
+      made.close();
     }
   }
 }

@@ -10,6 +10,7 @@ import java.nio.LongBuffer;
  */
 public final class Callbacks {
   private static final int HANDLES_AT = 4;
+  private static final long[] NO_HANDLES = {};
 
   /** Of an exception, in chars; the other ranks get it, too. */
   private static final int LONGEST_TEXT = 8192;
@@ -32,6 +33,12 @@ public final class Callbacks {
       }
       return frame;
     }
+
+    /** Keeps what was thrown, and returns its text. */
+    byte[] failed(Throwable what) {
+      thrown = what;
+      return Text.toC(describe(what));
+    }
   }
 
   /** What a callback on this thread has thrown since the last time, or null. */
@@ -47,17 +54,13 @@ public final class Callbacks {
   }
 
   private static byte[] guarded(Body body) {
-    return guarded(PER_THREAD.get(), body);
-  }
-
-  private static byte[] guarded(PerThread mine, Body body) {
+    PerThread mine = PER_THREAD.get();
     mine.thrown = null;
     try {
       body.run();
       return null;
     } catch (Throwable thrown) {
-      mine.thrown = thrown;
-      return Text.toC(describe(thrown));
+      return mine.failed(thrown);
     }
   }
 
@@ -108,31 +111,37 @@ public final class Callbacks {
   /**
    * The frame of native code, which a forward inside this one overwrites: whether it is training,
    * how many parameters, buffers and inputs there are, and then they. In the end: how many outputs
-   * there are, three numbers that do not matter, and then they.
+   * there are, three numbers that do not matter, and then they. As {@link #guarded}, without a call
+   * through an interface, since programs make this call as often as one of an operator.
    */
   static byte[] forward(ForwardFunction function, long address, int bytes) {
     PerThread mine = PER_THREAD.get();
-    return guarded(
-        mine,
-        () -> {
-          LongBuffer frame = mine.frameAt(address, bytes);
-          int buffersAt = HANDLES_AT + (int) frame.get(1);
-          int inputsAt = buffersAt + (int) frame.get(2);
-          ForwardInfo info =
-              new ForwardInfo(
-                  frame.get(0) == 1,
-                  handles(frame, HANDLES_AT, buffersAt),
-                  handles(frame, buffersAt, inputsAt));
-          long[] inputs = handles(frame, inputsAt, inputsAt + (int) frame.get(3));
-          long[] outputs = function.forward(info, inputs);
-          frame.put(0, outputs.length);
-          for (int i = 0; i < outputs.length; i++) {
-            frame.put(HANDLES_AT + i, outputs[i]);
-          }
-        });
+    mine.thrown = null;
+    try {
+      LongBuffer frame = mine.frameAt(address, bytes);
+      int buffersAt = HANDLES_AT + (int) frame.get(1);
+      int inputsAt = buffersAt + (int) frame.get(2);
+      ForwardInfo info =
+          new ForwardInfo(
+              frame.get(0) == 1,
+              handles(frame, HANDLES_AT, buffersAt),
+              handles(frame, buffersAt, inputsAt));
+      long[] inputs = handles(frame, inputsAt, inputsAt + (int) frame.get(3));
+      long[] outputs = function.forward(info, inputs);
+      frame.put(0, outputs.length);
+      for (int i = 0; i < outputs.length; i++) {
+        frame.put(HANDLES_AT + i, outputs[i]);
+      }
+      return null;
+    } catch (Throwable thrown) {
+      return mine.failed(thrown);
+    }
   }
 
   private static long[] handles(LongBuffer frame, int from, int to) {
+    if (from == to) {
+      return NO_HANDLES;
+    }
     long[] handles = new long[to - from];
     for (int i = from; i < to; i++) {
       handles[i - from] = frame.get(i);
