@@ -14,6 +14,7 @@ namespace fsdp2 {
 namespace {
 
 constexpr int kMaxRanks = std::numeric_limits<int>::max();
+constexpr int kMaxFakeRanks = 1 << 20;  // meshes list their ranks, so each costs time and memory
 constexpr const char* kDefaultPort = "29500";  // PyTorch's
 
 int parse(const std::string& name, const std::string& text, int low, int high) {
@@ -175,8 +176,9 @@ void set_fake(const WorldOptions& options, const std::string& url, Place* place)
               Code::kInvalidArgument, "rendezvous '{}': only backend fake meets there", url);
   FSDP2_CHECK(options.rendezvous.empty() || options.rendezvous == "fake://", Code::kInvalidArgument,
               "rendezvous '{}': ranks of backend fake meet nowhere; leave it empty", url);
-  FSDP2_CHECK(options.world_size >= 1, Code::kInvalidArgument,
-              "backend fake: expected an explicit world_size of at least 1, got {}",
+  FSDP2_CHECK(options.world_size >= 1 && options.world_size <= kMaxFakeRanks,
+              Code::kInvalidArgument,
+              "backend fake: expected an explicit world_size from 1 to {}, got {}", kMaxFakeRanks,
               options.world_size);
   WorldOptions numbers = options;
   numbers.rank = std::max(options.rank, 0);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/comm/agreement.h"
@@ -57,7 +58,10 @@ TEST(Fake, SettingsThatContradictAreNamed) {
   WorldOptions options;
   options.backend = BackendKind::kFake;
   EXPECT_EQ(error_of(options).message(),
-            "backend fake: expected an explicit world_size of at least 1, got -1");
+            "backend fake: expected an explicit world_size from 1 to 1048576, got -1");
+  options.world_size = std::numeric_limits<int>::max();  // as many would take minutes and 8 GB
+  EXPECT_EQ(error_of(options).message(),
+            "backend fake: expected an explicit world_size from 1 to 1048576, got 2147483647");
   options.world_size = 4;
   options.rank = 4;
   EXPECT_EQ(error_of(options).message(), "rank=4 is not a rank of world_size=4 (ranks start at 0)");
