@@ -1,16 +1,16 @@
 #include "core/config/value.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <type_traits>
 
 #include "core/base/nearest.h"
 #include "core/config/config_error.h"
+#include "core/config/locale_free.h"
 
 namespace fsdp2::config {
 
@@ -23,12 +23,6 @@ const std::map<std::string, std::string> kDtypes = {
     {"half", "fp16"}, {"fp32", "fp32"},     {"float32", "fp32"}, {"float", "fp32"}};
 constexpr char kDtypeWords[] =
     "a dtype (bf16, bfloat16, fp16, float16, half, fp32, float32 or float)";
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
 
 std::string listed(const std::vector<std::string>& words) {
   std::string text;
@@ -118,7 +112,7 @@ bool Value::as_bool() const {
   if (node.kind != Kind::kBool) {
     refuse_type("true or false");
   }
-  return lower(node.text) == "true";
+  return lower_case(node.text) == "true";
 }
 
 int64_t Value::as_whole() const {
@@ -149,11 +143,11 @@ double Value::as_number() const {
   if (node.kind != Kind::kWhole && node.kind != Kind::kNumber) {
     refuse_type("a number");
   }
-  const double number = std::strtod(node.text.c_str(), nullptr);
-  if (!std::isfinite(number)) {
-    refuse(node.text + " is too large");
+  const std::optional<double> number = decimal_in(node.text);
+  if (!number) {
+    refuse(node.text + " is beyond the range of a double");
   }
-  return number;
+  return *number;
 }
 
 std::string Value::as_text() const {
@@ -167,7 +161,7 @@ std::string Value::as_text() const {
 std::string Value::as_word() const {
   switch (node.kind) {
     case Kind::kBool:
-      return lower(node.text);
+      return lower_case(node.text);
     case Kind::kWhole:
       return std::to_string(as_whole());
     default:
@@ -205,7 +199,7 @@ std::string Value::as_object() const {
 }
 
 std::string Value::as_dtype() const {
-  const auto known = kDtypes.find(lower(node.text));
+  const auto known = kDtypes.find(lower_case(node.text));
   if (node.kind != Kind::kText || known == kDtypes.end()) {
     refuse_type(kDtypeWords);
   }

@@ -95,16 +95,6 @@ TEST(TrainFlags, OfALearningRatePlanGiveANameToTheFirstThatMatches) {
                   ::testing::HasSubstr("--lr-plan merger: matches the name of no parameter")));
 }
 
-TEST(TrainFlags, OfALearningRatePlanMayBeHostile) {
-  const auto nested = [](size_t depth) {
-    return std::string(depth, '(') + "a" + std::string(depth, ')') + "=2";
-  };
-  EXPECT_EQ(LrPlan(nested(400)).rules_for({"a"}).size(), 1U);
-  EXPECT_THAT([&] { LrPlan plan(nested(100000)); },
-              ::testing::ThrowsMessage<UsageError>(
-                  ::testing::HasSubstr("at most 1000 bytes, found one of 200001")));
-}
-
 // The steps of a run in epochs are known once its data are.
 TEST(TrainFlags, ThatNameAStepOfARunInEpochsAreCheckedOnceItsStepsAreKnown) {
   config::Plan plan;

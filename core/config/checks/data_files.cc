@@ -1,11 +1,10 @@
 #include "core/config/checks/data_files.h"
 
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
 #include "core/config/checks/require.h"
+#include "core/config/locale_free.h"
 
 namespace fsdp2::config {
 
@@ -19,10 +18,8 @@ std::vector<std::string> data_files(const TrainOptions& options) {
 }
 
 double read_data_weight(const std::string& text) {
-  char* end = nullptr;
-  const double weight = std::strtod(text.c_str(), &end);
-  require(!text.empty() && *end == '\0' && std::isfinite(weight) && weight > 0,
-          "--data-weights: '" + text + "': expected a positive number");
+  const double weight = decimal_in(text).value_or(0);
+  require(weight > 0, "--data-weights: '" + text + "': expected a positive number");
   return weight;
 }
 

@@ -1,12 +1,14 @@
 #include "core/config/checks/group_rules.h"
 
-#include <cmath>
-#include <cstdlib>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <sstream>
 #include <utility>
 
 #include "core/config/checks/require.h"
 #include "core/config/config_error.h"
+#include "core/config/locale_free.h"
 
 namespace fsdp2::config {
 
@@ -15,12 +17,55 @@ namespace {
 LrScale read_scale(const std::string& flag, const std::string& what, const std::string& part) {
   const size_t equals = part.rfind('=');
   const bool is_whole = equals != std::string::npos && equals > 0 && equals + 1 < part.size();
-  const std::string number = is_whole ? part.substr(equals + 1) : "";
-  char* end = nullptr;
-  const double factor = std::strtod(number.c_str(), &end);
-  require(is_whole && *end == '\0' && std::isfinite(factor) && factor >= 0.0,
+  constexpr double kNone = -1;
+  const double factor = is_whole ? decimal_in(part.substr(equals + 1)).value_or(kNone) : kNone;
+  require(factor >= 0,
           flag + " " + part + ": expected " + what + "=FACTOR, where the factor is at least 0");
   return {part.substr(0, equals), factor};
+}
+
+constexpr size_t kMostBytes = 1000;
+
+// The largest number in a text such as {2,30}, from 1 to beyond kMostBytes.
+size_t largest_number(const std::string& text) {
+  size_t largest = 1;
+  size_t number = 0;
+  for (const char letter : text) {
+    const bool is_digit = letter >= '0' && letter <= '9';
+    number =
+        is_digit ? std::min(10 * number + static_cast<size_t>(letter - '0'), kMostBytes + 1) : 0;
+    largest = std::max(largest, number);
+  }
+  return largest;
+}
+
+// At least the bytes that the pattern has once its counts {n} and {n,m} are written out, each taken
+// for a count of the whole of it. Stops beyond kMostBytes.
+size_t bytes_written_out(const std::string& pattern) {
+  size_t bytes = pattern.size();
+  for (size_t open = pattern.find('{'); open != std::string::npos;
+       open = pattern.find('{', open + 1)) {
+    const size_t close = std::min(pattern.find('}', open), pattern.size());
+    const size_t count = largest_number(pattern.substr(open, close - open));
+    bytes = std::min(bytes * count, kMostBytes + 1);
+  }
+  return bytes;
+}
+
+// The compiler of expressions calls itself for each parenthesis and each letter, and the matcher
+// for each part of the expression that may be empty, counts written out: on any thread's stack.
+void check_size(const std::string& pattern) {
+  constexpr int64_t kMostParentheses = 50;
+  require(pattern.size() <= kMostBytes, "--lr-plan: expected expressions of at most " +
+                                            std::to_string(kMostBytes) + " bytes, found one of " +
+                                            std::to_string(pattern.size()));
+  const int64_t parentheses = std::count(pattern.begin(), pattern.end(), '(');
+  require(parentheses <= kMostParentheses,
+          "--lr-plan " + pattern + ": expected at most " + std::to_string(kMostParentheses) +
+              " parentheses that open, found " + std::to_string(parentheses));
+  require(bytes_written_out(pattern) <= kMostBytes,
+          "--lr-plan " + pattern + ": expected counts such as {1,3} that, written out, leave it " +
+              "at most " + std::to_string(kMostBytes) + " bytes");
 }
 
 }  // namespace
@@ -43,16 +88,12 @@ std::vector<LrScale> read_lr_scales(const std::string& text) {
   return scales;
 }
 
-// The matcher of that kind takes time in proportion to the name, whatever the expression. The
-// compiler of expressions calls itself for each parenthesis.
+// The matcher of that kind takes time in proportion to the name, whatever the expression.
 LrPlan::LrPlan(const std::string& text) {
-  constexpr size_t kMostBytes = 1000;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ';');) {
     const LrScale scale = read_scale("--lr-plan", "EXPRESSION", part);
-    require(scale.pattern.size() <= kMostBytes,
-            "--lr-plan: expected expressions of at most " + std::to_string(kMostBytes) +
-                " bytes, found one of " + std::to_string(scale.pattern.size()));
+    check_size(scale.pattern);
     try {
       expressions_.push_back(
           {scale.pattern,

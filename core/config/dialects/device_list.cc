@@ -1,9 +1,9 @@
 #include "core/config/dialects/device_list.h"
 
 #include <algorithm>
-#include <regex>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace fsdp2::config {
 
@@ -52,21 +52,46 @@ class Devices {
   std::set<int64_t> devices_;
 };
 
-int64_t number_in(const std::string& digits) { return digits.empty() ? 1 : std::stoll(digits); }
+// What stands between `open` and `close`, if the text begins and ends with them.
+bool take_inside(std::string* text, const std::string& open, const std::string& close) {
+  const bool is_inside = text->size() >= open.size() + close.size() &&
+                         text->compare(0, open.size(), open) == 0 &&
+                         text->compare(text->size() - close.size(), close.size(), close) == 0;
+  if (is_inside) {
+    *text = text->substr(open.size(), text->size() - open.size() - close.size());
+  }
+  return is_inside;
+}
+
+// The numbers with commas between them that all of the text is; else none.
+std::vector<int64_t> numbers_in(const std::string& text) {
+  constexpr size_t kMostDigits = 7;
+  std::vector<int64_t> numbers;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string digits = text.substr(begin, end - begin);
+    if (digits.empty() || digits.size() > kMostDigits ||
+        digits.find_first_not_of("0123456789") != std::string::npos) {
+      return {};
+    }
+    numbers.push_back(std::stoll(digits));
+    begin = end + 1;
+  }
+  return numbers;
+}
 
 // One term of a sum.
 void add_term(const std::string& term, const Value& value, Devices* devices) {
-  static const std::regex range(
-      R"((?:list\()?range\(([0-9]{1,7}),([0-9]{1,7})(?:,([0-9]{1,7}))?\)(\))?)");
-  static const std::regex list(R"(\[[0-9]{1,7}(,[0-9]{1,7})*\])");
-  std::smatch parts;
-  if (std::regex_match(term, parts, range) &&
-      (term.rfind("list(", 0) == 0) == (parts[4].length() > 0)) {
-    devices->add_range(number_in(parts[1]), number_in(parts[2]), number_in(parts[3]));
-  } else if (std::regex_match(term, list)) {
-    static const std::regex number("[0-9]+");
-    for (std::sregex_iterator i(term.begin(), term.end(), number), end; i != end; ++i) {
-      devices->add(std::stoll(i->str()));
+  std::string inside = term;
+  const bool is_list = take_inside(&inside, "[", "]");
+  const bool is_range = !is_list && (take_inside(&inside, "list(range(", "))") ||
+                                     take_inside(&inside, "range(", ")"));
+  const std::vector<int64_t> numbers = numbers_in(inside);
+  if (is_range && (numbers.size() == 2 || numbers.size() == 3)) {
+    devices->add_range(numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 1);
+  } else if (is_list && !numbers.empty()) {
+    for (const int64_t device : numbers) {
+      devices->add(device);
     }
   } else {
     value.refuse_type(kExpected);
@@ -76,7 +101,6 @@ void add_term(const std::string& term, const Value& value, Devices* devices) {
 }  // namespace
 
 int64_t count_devices(const Value& value) {
-  constexpr size_t kLongest = 1000;  // the library's regular expressions recurse over the text
   Devices devices(value);
   if (value.node.kind == Node::Kind::kList) {
     for (const Node& item : value.node.items) {
@@ -85,7 +109,7 @@ int64_t count_devices(const Value& value) {
     return devices.count();
   }
   const std::string text = without_blanks(value.node.text);
-  if (value.node.kind != Node::Kind::kText || text.size() > kLongest) {
+  if (value.node.kind != Node::Kind::kText) {
     value.refuse_type(kExpected);
   }
   for (size_t begin = 0; begin <= text.size();) {

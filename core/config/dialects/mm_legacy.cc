@@ -1,4 +1,3 @@
-#include <cctype>
 #include <sstream>
 
 #include "core/config/dialects/dialects.h"
@@ -29,8 +28,7 @@ void add_patterns(const std::string& text, std::vector<std::string>* patterns) {
 // capital letter. "" if it is none.
 std::string class_in(const std::string& text) {
   const std::string last = text.substr(text.rfind('.') + 1);
-  const bool is_class =
-      !last.empty() && std::isupper(static_cast<unsigned char>(last.front())) != 0;
+  const bool is_class = !last.empty() && last.front() >= 'A' && last.front() <= 'Z';
   return is_class ? last : "";
 }
 

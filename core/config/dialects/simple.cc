@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cctype>
 
 #include "core/config/dialects/dialects.h"
 #include "core/config/dialects/shared_rows.h"
+#include "core/config/locale_free.h"
 #include "core/config/model_presets.h"
 
 namespace fsdp2::config {
@@ -20,9 +20,7 @@ void read_fsdp(const Value& value, Plan* plan) {
 // Without FSDP there is nothing to choose. In the file either may come first.
 void read_simple_strategy(const Value& value, Plan* plan) {
   const std::string strategy = value.as_text();
-  std::string name = strategy;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  std::string name = lower_case(strategy);
   name = name.substr(std::min(name.find_first_not_of('_'), name.size()));  // _HYBRID_SHARD_ZERO2
   const std::vector<std::string> known = strategy_names();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
