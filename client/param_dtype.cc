@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string>
 
+#include "core/config/resolve.h"
+
 namespace fsdp2::client {
 
 namespace {
-
-constexpr double kUsualLossScale = 65536.0;
 
 struct Choice {
   const char* name;
@@ -34,13 +34,9 @@ void settle_param_dtype(config::Plan* plan, fsdp2_mesh mesh) {
   int32_t dtype = FSDP2_DTYPE_KEEP;
   check(fsdp2_mesh_choose_dtype(mesh, &dtype));
   const Choice choice = choice_of(dtype);
-  plan->set("param-dtype", choice.name, plan->origin_of("param-dtype"));
-  std::string scale;
-  if (dtype == FSDP2_DTYPE_F16 && plan->origins.count("loss-scale") == 0) {
-    plan->set("loss-scale", kUsualLossScale, "by param-dtype");
-    scale = ", with --loss-scale 65536";
-  }
-  plan->note("--param-dtype auto is " + std::string(choice.name) + scale + ": " + choice.reason);
+  const bool is_scaled = config::settle_param_dtype(plan, choice.name);
+  plan->note("--param-dtype auto is " + std::string(choice.name) +
+             (is_scaled ? ", with --loss-scale 65536" : "") + ": " + choice.reason);
 }
 
 }  // namespace fsdp2::client

@@ -19,14 +19,9 @@ int64_t world_size_of(fsdp2_mesh mesh) {
 
 }  // namespace
 
-// A plan's text has a place for every key. Whether somebody has set loss_scale, which param_dtype
-// "auto" asks, its value says.
 PlannedRun::PlannedRun(const std::string& plan)
     : text_(plan), plan_(config::plan_in(plan, {"plan", "", {}})) {
   config::leave_batch_to_ranks(&plan_);
-  if (plan_.options.loss_scale == 0) {
-    plan_.origins.erase("loss-scale");
-  }
   config::with_places(plan_, [&] { config::check_values(plan_.options); });
 }
 

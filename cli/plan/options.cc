@@ -14,6 +14,8 @@
 #include "core/config/checks/sharding_checks.h"
 #include "core/config/dialects/read_plan.h"
 #include "core/config/key_table.h"
+#include "core/config/plan.h"
+#include "core/config/resolve.h"
 
 namespace fsdp2::cli {
 
@@ -94,8 +96,10 @@ void change_for_plan(config::Key* key) {
   key->group = "Options";
 }
 
-// Puts the flags that are given into the options. False: help has been printed.
-bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o) {
+// Puts the flags that are given into the options, and notes in `given` which these are. False: help
+// has been printed.
+bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o,
+           config::Plan* given) {
   CLI::App app("Works out what a sharded training step would hold and move, without running it.",
                "fsdp2 plan");
   set_style(app, "[FILE.yaml] --model DIR [OPTIONS]");
@@ -123,7 +127,11 @@ bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o)
   app.footer(
       "FILE.yaml is a configuration of fsdp2 train; flags replace its values, and mean what they "
       "mean there. Those of its keys that a plan leaves out are named.");
-  return parse_arguments(app, arguments);
+  if (!parse_arguments(app, arguments)) {
+    return false;
+  }
+  note_given_flags(app, given);
+  return true;
 }
 
 // What a plan holds in fewer bits than a file.
@@ -174,11 +182,13 @@ PlanOptions options_of(const config::Plan& plan) {
   return o;
 }
 
-// The micro batch may be told as a part of the whole job's.
-void share_batch(config::TrainOptions* run) {
+// The micro batch may be told as a part of the whole job's. `given` knows which of the two is.
+void share_batch(config::Plan given, config::TrainOptions* run) {
   require_within("--world-size", run->world_size, 1, kMostRanks);
   require_within("--micro-batch", run->micro_batch, 0, kMostWindows);
   if (run->micro_batch > 0) {
+    given.options = *run;
+    config::check_batch(given, run->world_size);
     return;
   }
   if (run->global_batch == 0) {
@@ -194,14 +204,14 @@ void share_batch(config::TrainOptions* run) {
   run->micro_batch = run->global_batch / parts;
 }
 
-void settle(PlanOptions* o) {
+void settle(const config::Plan& given, PlanOptions* o) {
   TrainOptions& run = o->run;
   require(run.model.empty() || run.model_config.empty(),
           "--model and --model-config exclude each other");
   if (run.model.empty()) {
     run.model = std::exchange(run.model_config, "");
   }
-  share_batch(&run);
+  share_batch(given, &run);
   if (o->memory_gb > 0 && run.reshard_budget_gb > 0) {
     run.reshard_budget_gb = 0;
     o->left_out.push_back(
@@ -233,14 +243,16 @@ PlanOptions::PlanOptions() {
 bool parse_plan_options(const Texts& arguments, PlanOptions* out) {
   PlanOptions o;
   config::PlanRequest request;
-  if (!parse(arguments, &request, &o)) {
+  config::Plan given;
+  if (!parse(arguments, &request, &o, &given)) {
     return false;
   }
   if (!request.file.empty()) {
-    o = options_of(config::read_plan(request));
-    parse(arguments, &request, &o);
+    given = config::read_plan(request);
+    o = options_of(given);
+    parse(arguments, &request, &o, &given);
   }
-  settle(&o);
+  settle(given, &o);
   check_options(o);
   *out = std::move(o);
   return true;

@@ -12,6 +12,11 @@ namespace {
 
 constexpr size_t kColumn = 48;  // where origins begin
 
+// Whether a rule may still give the value, as it does where nobody has: resolve.h.
+bool is_open(const Plan& plan, const std::string& key) {
+  return key == "loss-scale" && plan.options.param_dtype == "auto" && plan.origins.count(key) == 0;
+}
+
 // As YAML reads it back.
 std::string yaml_text(const Key& key) {
   const std::string text = key.value_text();
@@ -19,10 +24,10 @@ std::string yaml_text(const Key& key) {
   return is_text && key.form != Form::kWord ? nlohmann::json(text).dump() : text;
 }
 
-std::string yaml_line(const Key& key, const std::string& origin) {
+std::string yaml_line(const Key& key, bool is_still_open, const std::string& origin) {
   std::string name = key.name;
   std::replace(name.begin(), name.end(), '-', '_');
-  std::string line = name + ": " + yaml_text(key);
+  std::string line = name + ": " + (is_still_open ? "~" : yaml_text(key));
   line.resize(std::max(line.size() + 2, kColumn), ' ');
   return line + "# " + in_one_line(origin) + "\n";
 }
@@ -54,7 +59,7 @@ std::string Plan::text() const {
   TrainOptions copy = options;
   std::string lines;
   for (const Key& key : train_keys(&copy)) {
-    lines += yaml_line(key, origin_of(key.name));
+    lines += yaml_line(key, is_open(*this, key.name), origin_of(key.name));
   }
   return lines;
 }

@@ -44,7 +44,8 @@ struct Plan {
   // Where the value of `key` comes from: "default" if nobody gave it.
   std::string origin_of(const std::string& key) const;
 
-  // All keys with their values and origins, as a file that fsdp2 train reads.
+  // All keys with their values and origins, as a file that fsdp2 train reads. What is still open, a
+  // loss scale that param_dtype auto may ask for, is written as ~.
   std::string text() const;
   // What must be equal on all ranks, with origins as notes (key_table.h).
   std::string shared_text() const;

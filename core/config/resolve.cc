@@ -12,11 +12,13 @@ namespace {
 constexpr double kMostWindows = 1LL << 31;
 constexpr int64_t kMostSteps = (int64_t{1} << 62) - 1;
 
-void set_global_batch(Plan* plan, int64_t ranks) {
-  const TrainOptions& o = plan->options;
-  if (o.micro_batch == 0) {
-    return;
-  }
+bool gives_global_batch(const Plan& plan) {
+  return plan.origins.count("global-batch") > 0 && plan.options.global_batch > 0;
+}
+
+// Of micro batches on so many ranks that the data are divided over. REQUIRES: there are some.
+int64_t global_batch_of(const Plan& plan, int64_t ranks) {
+  const TrainOptions& o = plan.options;
   const double windows = static_cast<double>(o.micro_batch) * static_cast<double>(o.grad_accum) *
                          static_cast<double>(ranks);
   if (!(windows >= 1 && windows <= kMostWindows)) {
@@ -25,16 +27,22 @@ void set_global_batch(Plan* plan, int64_t ranks) {
                       (windows < 1 ? "below 1 window" : "above 2147483648 windows") + " per step");
   }
   const auto global_batch = static_cast<int64_t>(windows);
-  const bool is_given = plan->origins.count("global-batch") > 0 && o.global_batch > 0;
-  if (is_given && o.global_batch == global_batch) {
-    return;  // a plan that has been through here
+  // They are equal in a plan that has been through here.
+  if (gives_global_batch(plan) && o.global_batch != global_batch) {
+    throw ConfigError("--micro-batch (" + plan.origin_of("micro-batch") + ") and --global-batch (" +
+                      plan.origin_of("global-batch") + ") exclude each other");
   }
-  if (is_given) {
-    throw ConfigError("--micro-batch (" + plan->origin_of("micro-batch") +
-                      ") and --global-batch (" + plan->origin_of("global-batch") +
-                      ") exclude each other");
+  return global_batch;
+}
+
+void set_global_batch(Plan* plan, int64_t ranks) {
+  if (plan->options.micro_batch == 0) {
+    return;
   }
-  plan->set("global-batch", global_batch, "micro-batch x grad-accum x ranks");
+  const int64_t global_batch = global_batch_of(*plan, ranks);
+  if (!gives_global_batch(*plan)) {
+    plan->set("global-batch", global_batch, "micro-batch x grad-accum x ranks");
+  }
 }
 
 void set_warmup(Plan* plan) {
@@ -85,6 +93,22 @@ void check_world(const Plan& plan, int64_t world_size) {
                       plan.origin_of("world-size") + "), and the job has " +
                       std::to_string(world_size));
   }
+}
+
+void check_batch(const Plan& plan, int64_t world_size) {
+  if (plan.options.micro_batch != 0 && gives_global_batch(plan)) {
+    global_batch_of(plan, data_ranks(plan, world_size));
+  }
+}
+
+bool settle_param_dtype(Plan* plan, const std::string& dtype) {
+  constexpr double kUsualLossScale = 65536.0;
+  plan->set("param-dtype", dtype, plan->origin_of("param-dtype"));
+  const bool is_scaled = dtype == "fp16" && plan->origins.count("loss-scale") == 0;
+  if (is_scaled) {
+    plan->set("loss-scale", kUsualLossScale, "by param-dtype");
+  }
+  return is_scaled;
 }
 
 void resolve_for_world(Plan* plan, int64_t world_size) {

@@ -1,7 +1,8 @@
-// What a plan says by the number of ranks, as the numbers that it comes to.
+// What a plan leaves to the ranks and their devices, as the values that it comes to.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/config/plan.h"
 
@@ -20,6 +21,14 @@ void leave_batch_to_ranks(Plan* plan);
 
 // Throws ConfigError if the plan is for another number of ranks.
 void check_world(const Plan& plan, int64_t world_size);
+
+// Throws ConfigError where --micro-batch and --global-batch are both given, unless so many ranks
+// make the one of the other.
+void check_batch(const Plan& plan, int64_t world_size);
+
+// Makes the param_dtype `auto` this one, which devices have chosen, and turns loss scaling on for
+// fp16, unless somebody has given a --loss-scale. Returns whether it has turned it on.
+bool settle_param_dtype(Plan* plan, const std::string& dtype);
 
 // Checks the number of ranks, and sets --global-batch by --micro-batch, and --warmup by
 // --warmup-ratio, which becomes 0. The plan is then still one for so many ranks. Throws

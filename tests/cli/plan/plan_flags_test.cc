@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,18 @@ TEST(PlanFlags, LossInChunksTakesLessOfALargeVocabulary) {
 TEST(PlanFlags, HelpHasThem) {
   EXPECT_THAT(plan({"--help"}).out,
               AllOf(HasSubstr("--chunked-loss"), HasSubstr("--mlp-tiles"), Not(HasSubstr("--lr"))));
+}
+
+TEST(PlanFlags, RefusesTwoSizesOfABatchThatDifferAsTrainingDoes) {
+  const std::string file = ::testing::TempDir() + "/batch.yaml";
+  std::ofstream(file) << "model: " << tiny_llama() << "\nseq_len: 16\nmicro_batch: 2\n"
+                      << "global_batch: 16\n";
+  EXPECT_THAT(plan({file}).err,
+              HasSubstr("--micro-batch (" + file + ":3 micro_batch) and --global-batch (" + file +
+                        ":4 global_batch) exclude each other"));
+  EXPECT_EQ(plan({file, "--world-size", "8"}).exit_code, 0);  // which make the one of the other
+  EXPECT_THAT(plan({file, "--world-size", "8", "--micro-batch", "1"}).err,
+              HasSubstr("--micro-batch (override: --micro-batch) and --global-batch ("));
 }
 
 TEST(PlanFlags, RefusesFlagsAsTrainingDoes) {

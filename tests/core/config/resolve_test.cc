@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
 
 #include "core/config/config_error.h"
+#include "core/config/dialects/read_plan.h"
+#include "core/config/document.h"
 
 namespace fsdp2::config {
 namespace {
@@ -42,6 +45,33 @@ TEST(Resolve, RanksThatShareSequencesTakeOneMicroBatch) {
   resolve_for_world(&plan, 4);
   EXPECT_EQ(plan.options.global_batch, 24);
   EXPECT_EQ(data_ranks(plan, 4), 2);
+}
+
+TEST(Resolve, MicroBatchesAndAGlobalBatchMustAgree) {
+  Plan plan;
+  plan.set("micro-batch", int64_t{2}, "a");
+  check_batch(plan, 3);  // the global batch is a default
+  plan.set("global-batch", int64_t{8}, "b");
+  check_batch(plan, 4);
+  EXPECT_THROW(check_batch(plan, 3), ConfigError);
+  plan.set("global-batch", int64_t{0}, "by micro-batch");
+  check_batch(plan, 3);
+}
+
+TEST(Resolve, Fp16ThatDevicesChooseScalesTheLossUnlessSomebodySaysOtherwise) {
+  const auto scale_of = [](const std::string& text, const std::string& dtype) {
+    // As a program takes it from what fsdp2 train --print-config and fsdp2_config_lower print.
+    const std::string printed = plan_of(read_yaml(text, "f.yaml"), "").text();
+    Plan plan = plan_of(read_yaml(printed, "printed"), "");
+    const bool is_scaled = settle_param_dtype(&plan, dtype);
+    EXPECT_EQ(is_scaled, plan.origin_of("loss-scale") == "by param-dtype");
+    EXPECT_EQ(plan.options.param_dtype, dtype);
+    return plan.options.loss_scale;
+  };
+  EXPECT_EQ(scale_of("param_dtype: auto\n", "fp16"), 65536);
+  EXPECT_EQ(scale_of("param_dtype: auto\n", "bf16"), 0);
+  EXPECT_EQ(scale_of("param_dtype: auto\nloss_scale: 0\n", "fp16"), 0);
+  EXPECT_EQ(scale_of("param_dtype: auto\nloss_scale: 8\n", "fp16"), 8);
 }
 
 TEST(Resolve, WithoutThemTheGlobalBatchStays) {
