@@ -114,7 +114,7 @@ std::string PlannedRun::text_with_steps(int64_t steps_per_epoch) const {
 
 config::Plan PlannedRun::settled_on(fsdp2_mesh mesh) const {
   config::Plan plan = plan_;
-  config::with_places(plan_, [&] { config::settle_for_world(&plan, world_size_of(mesh)); });
+  config::settle_for_world(&plan, world_size_of(mesh));
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include "cli/arguments.h"
 #include "cli/train/setup.h"
 #include "client/param_dtype.h"
+#include "core/config/checks/places.h"
 #include "core/config/checks/sharding_checks.h"
 #include "core/config/key_table.h"
 #include "core/config/resolve.h"
@@ -39,7 +40,7 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   check(fsdp2_mesh_agree(job.get(), "options", text.c_str()));
   const int64_t ranks = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).world_size;
   config::check_world(plan, ranks);
-  check_sharding_for_world(run.sharding(), ranks);
+  config::with_places(plan, [&] { check_sharding_for_world(run.sharding(), ranks); });
   lay_out_mesh(run, job.get(), &mesh_);
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
   const size_t known_notes = plan.notes.size();

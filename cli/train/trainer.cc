@@ -30,6 +30,7 @@
 #include "cli/train/stop_signal.h"
 #include "client/param_dtype.h"
 #include "core/config/checks/option_checks.h"
+#include "core/config/checks/places.h"
 #include "core/config/plan.h"
 #include "core/config/resolve.h"
 
@@ -168,7 +169,7 @@ void Trainer::check_model() {
   model_info_ = info_of<fsdp2_module_info>(fsdp2_module_get_info, module_.get());
   const std::string positions = std::to_string(model_info_.max_positions);
   check(fsdp2_mesh_agree(mesh_.get(), "model", ("positions=" + positions).c_str()));
-  check_options_for_model(options_, model_info_.max_positions);
+  config::with_places(plan_, [&] { check_options_for_model(options_, model_info_.max_positions); });
 }
 
 void Trainer::train() {

@@ -12,10 +12,12 @@
 #include "core/config/checks/exported_file.h"
 #include "core/config/checks/group_rules.h"
 #include "core/config/checks/optimizer_states.h"
+#include "core/config/checks/places.h"
 #include "core/config/checks/require.h"
 #include "core/config/checks/sharding_checks.h"
 #include "core/config/checks/step_range.h"
 #include "core/config/checks/torch_file.h"
+#include "core/config/locale_free.h"
 #include "core/config/module_pattern.h"
 #include "core/config/resolve.h"
 
@@ -175,7 +177,7 @@ void check_counts(const TrainOptions& o) {
 void check_reshard_budget(const TrainOptions& o) {
   const double budget = o.reshard_budget_gb;
   require(std::isfinite(budget) && budget >= 0 && budget < 1e9,
-          "--reshard-budget-gb: expected 0 to 1e9, found " + std::to_string(budget));
+          "--reshard-budget-gb: expected 0 to 1e9, found " + decimal_text(budget));
   if (budget == 0) {
     return;
   }
@@ -312,14 +314,16 @@ void check_options_for_world(const TrainOptions& o, int64_t world_size) {
 }
 
 void settle_for_world(Plan* plan, int64_t world_size) {
-  resolve_for_world(plan, world_size);
-  check_options_for_world(plan->options, world_size);
+  with_places(*plan, [&] {
+    resolve_for_world(plan, world_size);
+    check_options_for_world(plan->options, world_size);
+  });
 }
 
 void settle_epochs(Plan* plan, int64_t steps_per_epoch) {
   if (plan->options.epochs > 0) {
     resolve_epochs(plan, steps_per_epoch);
-    check_steps_to_look_at(plan->options);
+    with_places(*plan, [&] { check_steps_to_look_at(plan->options); });
   }
 }
 

@@ -36,12 +36,12 @@ void check_options(const TrainOptions& options);
 // Checks what depends on the number of ranks. Throws ConfigError, the same one on all of them.
 void check_options_for_world(const TrainOptions& options, int64_t world_size);
 
-// Settles what depends on the number of ranks, and checks it. Throws ConfigError, the same one on
-// all of them.
+// Settles what depends on the number of ranks, and checks it. Throws ConfigError with places, the
+// same one on all of them.
 void settle_for_world(Plan* plan, int64_t world_size);
 
 // Settles the number of steps of a run in epochs, of so many steps each, and checks it. Throws
-// ConfigError, the same one on all ranks.
+// ConfigError with places, the same one on all ranks.
 void settle_epochs(Plan* plan, int64_t steps_per_epoch);
 
 // Checks what depends on the model; max_positions 0: it does not tell. Throws ConfigError.

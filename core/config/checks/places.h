@@ -12,7 +12,7 @@ namespace fsdp2::config {
 bool is_override(const Plan& plan, const std::string& key);
 
 // "MESSAGE (--lr is run.yaml:12 training_args.learning_rate)", for each flag in `message` that
-// comes from a file.
+// comes from a file, unless the message has its place already.
 std::string message_with_places(std::string message, const Plan& plan);
 
 // What a ConfigError from `check` says, it says with places.

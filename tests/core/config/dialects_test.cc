@@ -77,11 +77,10 @@ TEST(Dialects, AMisspeltKeyGivesTheOneThatWasMeant) {
           row.path.rfind("model.", 0) == 0 || row.path.rfind("data.", 0) == 0) {
         continue;  // keys of any name are ignored beside these
       }
-      const std::string message = mistake_in(text_with(table, row.path + "x", "1"));
-      EXPECT_EQ(message.find(std::to_string(line_of(table)) + ": unknown key " + table.prefix +
-                             row.path + "x; did you mean " + table.prefix),
-                0U)
-          << table.name << " " << row.path << ": " << message;
+      EXPECT_EQ(mistake_in(text_with(table, row.path + "x", "1")),
+                std::to_string(line_of(table)) + ": unknown key " + table.prefix + row.path +
+                    "x; did you mean " + table.prefix + row.path + "?")
+          << table.name;
     }
   }
 }
@@ -125,49 +124,6 @@ TEST(Dialects, EveryRowSaysWhatItSetsOrWhyNot) {
           << table.name << " " << row.path << ": " << key;
     }
   }
-}
-
-TEST(Dialects, OneIntentIsOnePlan) {
-  const Plan roll = plan_from(
-      "seed: 7\nmax_grad_norm: 0.5\npretrain: DIR\nsequence_length: 64\nmax_steps: 20\n"
-      "output_dir: OUT\nsave_steps: 10\n"
-      "actor_train:\n"
-      "  model_args: {disable_gradient_checkpointing: false}\n"
-      "  training_args: {learning_rate: 1.0e-3, per_device_train_batch_size: 2, weight_decay: "
-      "0.1,\n"
-      "                  gradient_accumulation_steps: 2, warmup_ratio: 0.1,\n"
-      "                  lr_scheduler_type: cosine}\n"
-      "  strategy_args:\n"
-      "    strategy_name: fsdp2_train\n"
-      "    strategy_config: {fsdp_size: 2, param_dtype: bf16, reduce_dtype: float32,\n"
-      "      reshard_after_forward: true, cast_forward_inputs: true,\n"
-      "      wrap_policy: {wrap_embeddings: true}}\n"
-      "  apply_loss_scale: false\n"
-      "libfsdp2: {tokens: t.bin, wrap: none, wrap_names: 'model.layers.{*}', not_finite: error,\n"
-      "           wrap_embeddings: no, recompute_names: 'model.layers.{*}', max_skips_in_row: 100, "
-      "timeout_s: 600, beta2: 0.95}\n");
-  const Plan mm = plan_from(
-      "parallel:\n"
-      "  fully_shard_parallel_size: 2\n"
-      "  fsdp_plan: {apply_modules: ['model.layers.{*}'], param_dtype: bf16, reduce_dtype: fp32}\n"
-      "  recompute: true\n"
-      "  recompute_plan: {apply_modules: ['model.layers.{*}']}\n"
-      "model: {model_name_or_path: DIR}\n"
-      "training: {lr: 1.0e-3, lr_decay_style: cosine, lr_warmup_ratio: 0.1, weight_decay: 0.1,\n"
-      "  clip_grad: 0.5, micro_batch_size: 2, gradient_accumulation_steps: 2, seed: 7,\n"
-      "  train_iters: 20, save: OUT, save_interval: 10, save_async: true, adam_beta2: 0.95}\n"
-      "libfsdp2: {tokens: t.bin, seq_len: 64}\n");
-  const Plan legacy = plan_from(
-      "sharding_size: 2\n"
-      "sub_modules_to_wrap: ['model.layers.{*}']\n"
-      "param_dtype: \"bf16\"\nreduce_dtype: \"fp32\"\n"
-      "recompute_modules: ['model.layers.{*}']\n"
-      "libfsdp2: {model: DIR, tokens: t.bin, seq_len: 64, lr: 1.0e-3, lr_schedule: cosine,\n"
-      "  warmup_ratio: 0.1, clip: 0.5, micro_batch: 2, grad_accum: 2, seed: 7, steps: 20,\n"
-      "  save_dir: OUT, save_every: 10}\n");
-  EXPECT_EQ(shared_text(roll.options), shared_text(mm.options));
-  EXPECT_EQ(shared_text(mm.options), shared_text(legacy.options));
-  EXPECT_EQ(shared_text(plan_from(roll.text()).options), shared_text(roll.options));
 }
 
 constexpr char kRoll[] =
