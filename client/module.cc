@@ -63,6 +63,7 @@ void build_model(const config::TrainOptions& options, const char* config_flag, M
   fsdp2_module_options module = FSDP2_MODULE_OPTIONS_INIT;
   module.dtype = dtype_number(options.dtype);
   module.seed = options.seed;
+  module.plain_operators = options.plain_operators ? 1 : 0;
   const std::string& overrides = options.config_overrides;
   module.config_overrides = overrides.empty() ? nullptr : overrides.c_str();
   if (!options.model_config.empty()) {

@@ -20,6 +20,9 @@ type ModuleOptions struct {
 	Seed  uint64 // for dropout, and for the initial values, if there are no weights to read
 	// ConfigOverrides is the text of a JSON object: fields that are changed in config.json. Weights that are read must still fit.
 	ConfigOverrides string
+	// PlainOperators runs a program of torch.export as the operators in its file: none of the library's, which are faster, differ by
+	// rounding alone and mostly have no second derivatives, takes their place.
+	PlainOperators bool
 }
 
 func (o *ModuleOptions) raw(memory *capi.Memory) *capi.ModuleOptions {
@@ -29,6 +32,7 @@ func (o *ModuleOptions) raw(memory *capi.Memory) *capi.ModuleOptions {
 	raw := sized[capi.ModuleOptions]()
 	raw.Dtype, raw.Seed = int32(o.Dtype), o.Seed
 	raw.ConfigOverrides = memory.OptionalString(o.ConfigOverrides)
+	raw.PlainOperators = flag(o.PlainOperators)
 	return &raw
 }
 

@@ -52,7 +52,8 @@ const Names kLeftOut = {"pregather"};
 
 // Data and their order, initial values, numbers of the optimizer, outputs, checkpoints, and the
 // process.
-const Names kNone = {"no-initialization",
+const Names kNone = {"plain-operators",
+                     "no-initialization",
                      "init-model-with-meta-device",
                      "tokens",
                      "text",

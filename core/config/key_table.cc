@@ -35,6 +35,9 @@ constexpr char kOverridesHelp[] =
     "1e6}; weights that are read must still fit";
 constexpr char kUntieHelp[] =
     "Give the head weights of its own; a --model must have them, and a --model-config gets them";
+constexpr char kPlainOperatorsHelp[] =
+    "Run a program of torch.export as the operators in its file, none replaced by faster ones that "
+    "differ by rounding";
 constexpr char kNoInitializationHelp[] =
     "Draw no initial values: --model or a checkpoint, --resume PATH, gives all of them";
 constexpr char kRecomputeHelp[] =
@@ -75,6 +78,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {model, "config-overrides", &o->config_overrides, kOverridesHelp, {}, Form::kObject},
       {model, "untie-embeddings-and-output-weights", &o->untie_embeddings_and_output_weights,
        kUntieHelp},
+      {model, "plain-operators", &o->plain_operators, kPlainOperatorsHelp},
       {model, "no-initialization", &o->no_initialization, kNoInitializationHelp},
       {model, "init-model-with-meta-device", &o->init_model_with_meta_device,
        "Build the model without memory, and give each rank its shards: what happens anyway"},

@@ -13,6 +13,7 @@ struct TrainOptions {
   std::string model, model_config;
   std::string config_overrides;
   bool untie_embeddings_and_output_weights = false;
+  bool plain_operators = false;
   bool no_initialization = false;
   bool init_model_with_meta_device = false;
   std::string freeze;

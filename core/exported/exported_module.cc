@@ -123,6 +123,7 @@ std::vector<std::string> ExportedProgram::no_split_kinds() const {
 nn::ComputationLines ExportedProgram::computation_lines() const {
   const Program& program = machine().program();
   nn::ComputationLines lines = lines_of(program);
+  lines.emplace_back("operators", machine().fuses() ? "fused" : "plain");
   std::unordered_map<const c10::TensorImpl*, std::string> parameters;
   for (const BoundTensor& parameter : program.parameters) {
     parameters.emplace(machine().bound(parameter).unsafeGetTensorImpl(), parameter.name);

@@ -80,6 +80,7 @@ auto run_node(const Program& program, const Node& node, const Body& body) {
 
 Machine::Machine(Program program, bool fuses)
     : program_(std::move(program)),
+      fuses_(fuses),
       operations_(resolve_operations(program_)),
       calls_(find_module_calls(program_)),
       fusions_(fuses ? fusions_of(program_, operations_, calls_) : std::vector<Fusion>()),

@@ -34,6 +34,7 @@ class Machine {
 
   const Program& program() const { return program_; }
   const std::vector<ModuleCall>& calls() const { return calls_; }
+  bool fuses() const { return fuses_; }
 
   // Before the first run. Ties: one tensor for several values.
   void bind(const BoundTensor& to, const at::Tensor& tensor);
@@ -81,6 +82,7 @@ class Machine {
   void check_gathered(const at::Tensor& parameter, ValueId value) const;
 
   const Program program_;
+  const bool fuses_;
   const std::vector<Operation> operations_;
   const std::vector<ModuleCall> calls_;
   const std::vector<Fusion> fusions_;

@@ -7,17 +7,15 @@
 
 #include "capi/dtype.h"
 #include "capi/nouns/module/module.h"
+#include "capi/nouns/module/module_options.h"
 #include "capi/nouns/module/module_path.h"
 #include "capi/object.h"
-#include "capi/sized_struct.h"
 #include "core/base/error.h"
 #include "core/fsdp/group/sharded_param.h"
 
 namespace fsdp2::capi {
 
 namespace {
-
-constexpr fsdp2_module_options kCustomDefaults = FSDP2_MODULE_OPTIONS_INIT;
 
 // "parameter 'layers.0.weight' of unit 'layers.0'"
 std::string title_of_parameter(const std::shared_ptr<ModuleObject>& object,
@@ -42,7 +40,7 @@ std::string title_of_parameter(const std::shared_ptr<ModuleObject>& object,
 uint64_t give_custom(
     const fsdp2_module_options* given,
     const std::function<std::shared_ptr<nn::CustomModule>(const nn::LayerSettings&)>& make) {
-  const fsdp2_module_options options = read_struct(given, kCustomDefaults, "options");
+  const fsdp2_module_options options = read_options_without_program(given);
   const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype").value_or(at::kFloat);
   FSDP2_CHECK(options.config_overrides == nullptr, Code::kInvalidArgument,
               "options.config_overrides: this module has no config.json: expected NULL");

@@ -11,8 +11,8 @@
 
 #include "capi/argument.h"
 #include "capi/dtype.h"
-#include "capi/fields.h"
 #include "capi/nouns/module/module.h"
+#include "capi/nouns/module/module_options.h"
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/base/log.h"
@@ -30,20 +30,6 @@
 #include "core/train/module_path.h"
 
 namespace fsdp2::capi {
-
-namespace {
-
-constexpr fsdp2_module_options kDefaults = FSDP2_MODULE_OPTIONS_INIT;
-
-}  // namespace
-
-// clang-format off
-template <>
-inline constexpr auto kFields<fsdp2_module_options> = std::tuple(
-    Field("dtype", &fsdp2_module_options::dtype, FloatDtypeOrKeep()),
-    Field("seed", &fsdp2_module_options::seed, Anything()),
-    Field("config_overrides", &fsdp2_module_options::config_overrides, Elsewhere()));
-// clang-format on
 
 namespace {
 
@@ -91,7 +77,7 @@ void seed_own_generator(const nn::Module& module, uint64_t seed) {
 }
 
 uint64_t module_from_pretrained(const char* directory, const fsdp2_module_options* given) {
-  const fsdp2_module_options options = read_options(given, kDefaults);
+  const fsdp2_module_options options = read_options_without_program(given);
   const at::ScalarType dtype = parameter_dtype(options);
   auto source = std::make_shared<ckpt::HuggingFaceDirectory>(read_path(directory, "directory"));
   auto module = models::build(config_of(source->config_json(), options), dtype);
@@ -101,7 +87,7 @@ uint64_t module_from_pretrained(const char* directory, const fsdp2_module_option
 }
 
 uint64_t module_from_config(const char* json, const fsdp2_module_options* given) {
-  const fsdp2_module_options options = read_options(given, kDefaults);
+  const fsdp2_module_options options = read_options_without_program(given);
   const at::ScalarType dtype = parameter_dtype(options);
   auto module = models::build(config_of(read_text(json, kMaxConfig, "json"), options), dtype);
   const models::ConfiguredModel& configured = models::configured_model(*module, "json");
@@ -112,11 +98,12 @@ uint64_t module_from_config(const char* json, const fsdp2_module_options* given)
 }
 
 uint64_t module_from_exported(const char* path, const fsdp2_module_options* given) {
-  const fsdp2_module_options options = read_options(given, kDefaults);
+  const fsdp2_module_options options = read_module_options(given);
   const auto dtype = read_float_dtype_or_keep(options.dtype, "options.dtype");
   FSDP2_CHECK(options.config_overrides == nullptr, Code::kInvalidArgument,
               "options.config_overrides: a program has no config.json: expected NULL");
-  exported::ExportedModel model = exported::load_exported(read_path(path, "path"), {dtype});
+  exported::ExportedModel model = exported::load_exported(
+      read_path(path, "path"), {dtype, /*fuses=*/options.plain_operators == 0});
   if (model.draws_random_numbers) {
     at::manual_seed(options.seed);
   }
@@ -180,8 +167,9 @@ using fsdp2::capi::pin;
 namespace capi = fsdp2::capi;
 
 fsdp2_status fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size) {
-  return guard(__func__,
-               [&](Call&) { capi::init_struct(options, struct_size, capi::kDefaults, "options"); });
+  return guard(__func__, [&](Call&) {
+    capi::init_struct(options, struct_size, capi::kModuleDefaults, "options");
+  });
 }
 
 fsdp2_status fsdp2_module_from_pretrained(const char* directory,

@@ -260,6 +260,10 @@ void check_data(const TrainOptions& o) {
 // A program of torch.export or TorchScript has neither a config.json nor outputs but its loss.
 void check_exported(const TrainOptions& o) {
   if (!is_exported_file(o.model)) {
+    require(!o.plain_operators,
+            "--plain-operators: " +
+                (o.model.empty() ? "--model-config " + o.model_config : "--model " + o.model) +
+                " is no exported program, whose operators others would run in place of");
     return;
   }
   const std::string model = "--model " + o.model;

@@ -15,6 +15,8 @@ typedef fsdp2_status (*struct_call)(void* bytes);
 TAKES(mesh_create, fsdp2_mesh_options, fsdp2_mesh_create(s, OUT(fsdp2_mesh)))
 TAKES(from_pretrained, fsdp2_module_options,
       fsdp2_module_from_pretrained(TINY_LLAMA, s, OUT(fsdp2_module)))
+TAKES(from_exported, fsdp2_module_options,
+      fsdp2_module_from_exported("x.pt2", s, OUT(fsdp2_module)))
 TAKES(score, fsdp2_infer_options,
       fsdp2_module_score(job.module, &tokens, 1, s, OUT(fsdp2_tensor), OUT2(fsdp2_tensor)))
 static const int64_t kPrompt[1] = {1};
@@ -50,6 +52,7 @@ TAKES(convert, fsdp2_convert_options, fsdp2_checkpoint_convert("x", "y", s))
 
 static const char* const mesh_create_name = "fsdp2_mesh_create";
 static const char* const from_pretrained_name = "fsdp2_module_from_pretrained";
+static const char* const from_exported_name = "fsdp2_module_from_exported";
 static const char* const score_name = "fsdp2_module_score";
 static const char* const generate_name = "fsdp2_module_generate";
 static const char* const shard_create_name = "fsdp2_shard_create";
@@ -128,6 +131,9 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(from_pretrained, fsdp2_module_options, dtype, FSDP2_DTYPE_I64);
   FIELD(from_pretrained, fsdp2_module_options, config_overrides, "{");
   FIELD(from_pretrained, fsdp2_module_options, config_overrides, "{\"nothing\": 1}");
+  FIELD(from_pretrained, fsdp2_module_options, plain_operators, 1);
+  FIELD(from_exported, fsdp2_module_options, plain_operators, 2);
+  FIELD(from_exported, fsdp2_module_options, reserved, 1);
   FIELD(score, fsdp2_infer_options, reshard_after_forward, 2);
   FIELD(score, fsdp2_infer_options, batch_size, -1);
   FIELD(score, fsdp2_infer_options, chunk_size, -1);

@@ -1,5 +1,7 @@
 /* Models that torch.export and torch.jit.save have written, from C: sharded, trained, saved and
  * loaded again. */
+#include <math.h>
+
 #include "tests/capi/harness.h"
 
 #define PROGRAM "tests/parity/exported/llama.pt2"
@@ -200,6 +202,34 @@ static void the_seed_decides_on_dropout(void) {
   EXPECT(losses[0] == losses[1] && losses[0] != losses[2]);
 }
 
+/* By rounding alone; what another kind of module has none of is refused. */
+static void plain_operators_are_those_of_the_file(void) {
+  double losses[2] = {0};
+  int32_t i;
+  fsdp2_module_options options = FSDP2_MODULE_OPTIONS_INIT;
+  fsdp2_module module = {0};
+  for (i = 0; i < 2; ++i) {
+    fsdp2_tensor inputs[2], loss = {0};
+    size_t n = 0;
+    options.plain_operators = i;
+    inputs[0] = batch_of(0);
+    inputs[1] = batch_of(0);
+    EXPECT_OK(fsdp2_module_from_exported(PROGRAM, &options, &module));
+    EXPECT_OK(fsdp2_module_forward(module, inputs, 2, 0, &loss, 1, &n));
+    EXPECT_OK(fsdp2_tensor_get_value(loss, &losses[i]));
+    EXPECT_OK(fsdp2_tensor_destroy(loss));
+    EXPECT_OK(fsdp2_tensor_destroy(inputs[0]));
+    EXPECT_OK(fsdp2_tensor_destroy(inputs[1]));
+    EXPECT_OK(fsdp2_module_destroy(module));
+  }
+  EXPECT(fabs(losses[0] - losses[1]) < 1e-5);
+  EXPECT_OK(fsdp2_module_from_exported(SCRIPT, &options, &module));
+  EXPECT_OK(fsdp2_module_destroy(module));
+  EXPECT_STATUS(fsdp2_module_create_layer("ReLU", NULL, &options, &module),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("options.plain_operators: this module is no exported program");
+}
+
 static void files_that_are_none_are_named(void) {
   fsdp2_module module = {0};
   EXPECT_STATUS(fsdp2_module_from_exported("/no/such.pt2", NULL, &module), FSDP2_E_NOT_FOUND);
@@ -217,6 +247,7 @@ int main(void) {
   RUN(inputs_are_checked_before_there_are_values);
   RUN(layers_are_checkpointed_by_default);
   RUN(the_seed_decides_on_dropout);
+  RUN(plain_operators_are_those_of_the_file);
   RUN(files_that_are_none_are_named);
   return harness_result();
 }

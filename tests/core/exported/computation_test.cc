@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,8 +19,8 @@ namespace {
 
 class ComputationTest : public FileTest {
  protected:
-  nn::ComputationLines lines_of(const std::string& bytes) const {
-    const ExportedModel model = load_exported(write("m", bytes));
+  nn::ComputationLines lines_of(const std::string& bytes, const LoadOptions& options = {}) const {
+    const ExportedModel model = load_exported(write("m", bytes), options);
     return dynamic_cast<const nn::Computation&>(*model.module).computation_lines();
   }
 
@@ -51,6 +52,13 @@ TEST_F(ComputationTest, AnotherOperatorIsAnotherProgram) {
   ProgramFile other = program;
   other.node(0)["target"] = "torch.ops.aten.div.Tensor";
   EXPECT_EQ(difference(program.bytes(), other.bytes()), "node 0;");
+}
+
+TEST_F(ComputationTest, OwnOperatorsAreAnotherComputationThanThoseOfTheFile) {
+  const nn::ComputationLines plain = lines_of(program.bytes(), {std::nullopt, /*fuses=*/false});
+  const nn::ComputationLines fused = lines_of(program.bytes());
+  EXPECT_NE(plain, fused);
+  EXPECT_EQ(lines_of(script.bytes(), {std::nullopt, false}), lines_of(script.bytes()));
 }
 
 TEST_F(ComputationTest, AnotherConstantIsAnotherProgram) {

@@ -43,6 +43,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"drop_last", kFlag},
       {"dtype", {1, 1, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 0}},
       {"engine", {0, 1, 2}},
+      {"plain_operators", {0, 0, 0, 1, 2}},
       {"precision", {0, 1, 2, 3, 4}},
       {"eps", {1e-8, 1e-3, 0}},
       {"every", {1, 1, 2}},

@@ -315,6 +315,8 @@ type ModuleOptions struct {
 	Dtype           int32
 	Seed            uint64
 	ConfigOverrides unsafe.Pointer
+	PlainOperators  int32
+	Reserved        int32
 }
 
 // ModuleInfo is fsdp2_module_info.

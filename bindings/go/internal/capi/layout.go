@@ -157,6 +157,8 @@ var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.StructSize)-unsafe.Offsetof(C.
 var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.Dtype)-unsafe.Offsetof(C.fsdp2_module_options{}.dtype)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.Seed)-unsafe.Offsetof(C.fsdp2_module_options{}.seed)]
 var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.ConfigOverrides)-unsafe.Offsetof(C.fsdp2_module_options{}.config_overrides)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.PlainOperators)-unsafe.Offsetof(C.fsdp2_module_options{}.plain_operators)]
+var _ = [1]byte{}[unsafe.Offsetof(ModuleOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_module_options{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_module_info{}) - unsafe.Sizeof(ModuleInfo{})
 

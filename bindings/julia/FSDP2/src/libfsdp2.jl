@@ -285,6 +285,8 @@ Base.@kwdef struct fsdp2_module_options
     dtype::Int32 = FSDP2_DTYPE_KEEP
     seed::UInt64 = 0
     config_overrides::Cstring = Cstring(C_NULL)
+    plain_operators::Int32 = 0
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_module_info

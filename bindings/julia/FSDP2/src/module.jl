@@ -10,7 +10,7 @@ at once; its parameters get values when it is sharded or, without sharding, at i
 """
 Module
 
-const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, ...), `seed` of initial values and dropout, `config_overrides`: JSON with fields that are changed in config.json."
+const module_options = "Options: `dtype` of the parameters (`Float32`, `BF16`, ...), `seed` of initial values and dropout, `config_overrides`: JSON with fields that are changed in config.json, `plain_operators`: a program of torch.export runs as the operators in its file, without the library's faster ones, which differ by rounding alone and mostly have no second derivatives."
 
 """
     from_pretrained(directory; options...)

@@ -2351,12 +2351,14 @@ pub struct fsdp2_module_options {
     pub dtype: i32,
     pub seed: u64,
     pub config_overrides: *const ::std::os::raw::c_char,
+    pub plain_operators: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_module_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_module_options>(),
-        24usize,
+        32usize,
         concat!("Size of: ", stringify!(fsdp2_module_options))
     );
     assert_eq!(
@@ -2432,6 +2434,40 @@ fn bindgen_test_layout_fsdp2_module_options() {
         );
     }
     test_field_config_overrides();
+    fn test_field_plain_operators() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).plain_operators) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_options),
+                "::",
+                stringify!(plain_operators)
+            )
+        );
+    }
+    test_field_plain_operators();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_module_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            28usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_module_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_module_options_init(

@@ -15,6 +15,9 @@ options! {
         dtype: Option<Dtype>,
         /// For dropout, and for the initial values, if there are no weights to read.
         seed: u64,
+        /// A program of torch.export runs as the operators in its file: none of the library's, which are faster, differ by rounding
+        /// alone and mostly have no second derivatives, takes their place.
+        plain_operators: bool,
     } others |_raw| {
         /// The text of a JSON object: fields that are changed in config.json. Weights that are read must still fit.
         config_overrides: Option<String> = None,

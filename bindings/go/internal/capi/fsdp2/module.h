@@ -17,9 +17,17 @@ typedef struct fsdp2_module_options {
    * that config.json lacks and the model does not read, or a value of another type, is
    * FSDP2_E_INVALID_ARGUMENT, as is any for a module that has no config.json. */
   const char* config_overrides;
+  /* 1: a program of torch.export runs as the operators that are in its file. 0: where some of them
+   * together are RMSNorm, a rotary embedding, the gate of a SwiGLU MLP or a linear layer, one of
+   * the library's runs in their stead, which is faster, differs by rounding alone, and, but for
+   * linear layers, has no second derivatives (docs/precision.md). TorchScript runs as its own
+   * operators with either. The same on all ranks. 1 is FSDP2_E_INVALID_ARGUMENT for a module that
+   * is not of fsdp2_module_from_exported. */
+  int32_t plain_operators;
+  int32_t reserved; /* 0 */
 } fsdp2_module_options;
 #define FSDP2_MODULE_OPTIONS_INIT \
-  {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0, NULL}
+  {(uint32_t)sizeof(fsdp2_module_options), FSDP2_DTYPE_KEEP, 0, NULL, 0, 0}
 FSDP2_CALL fsdp2_module_options_init(fsdp2_module_options* options, size_t struct_size);
 
 /* Makes the model of a Hugging Face directory: config.json and safetensors, in one file or indexed.

@@ -8,11 +8,13 @@ public final class ModuleOptions {
   private final DType dtype;
   private final long seed;
   private final String configOverrides;
+  private final boolean plainOperators;
 
   private ModuleOptions(Builder builder) {
     dtype = builder.dtype;
     seed = builder.seed;
     configOverrides = builder.configOverrides;
+    plainOperators = builder.plainOperators;
   }
 
   /** Begins with the library's defaults. */
@@ -35,12 +37,18 @@ public final class ModuleOptions {
     return configOverrides;
   }
 
+  /** Whether a program of torch.export runs as the operators in its file alone. */
+  public boolean plainOperators() {
+    return plainOperators;
+  }
+
   /** The caller closes it. */
   fsdp2_module_options toRaw() {
     fsdp2_module_options raw = new fsdp2_module_options();
     raw.setDtype(dtype.number());
     raw.setSeed(seed);
     raw.setConfigOverrides(configOverrides);
+    raw.setPlain_operators(plainOperators ? 1 : 0);
     return raw;
   }
 
@@ -49,12 +57,14 @@ public final class ModuleOptions {
     private DType dtype;
     private long seed;
     private String configOverrides;
+    private boolean plainOperators;
 
     private Builder() {
       try (fsdp2_module_options raw = new fsdp2_module_options()) {
         Raw.fsdp2_module_options_init(raw, raw.getStruct_size());
         dtype = DType.of(raw.getDtype());
         seed = raw.getSeed();
+        plainOperators = raw.getPlain_operators() != 0;
       }
     }
 
@@ -73,6 +83,15 @@ public final class ModuleOptions {
     /** Fields that are changed in config.json, as JSON. Weights that are read must still fit. */
     public Builder configOverrides(String configOverrides) {
       this.configOverrides = configOverrides;
+      return this;
+    }
+
+    /**
+     * Runs a program of torch.export as the operators in its file: none of the library's, which are
+     * faster, differ by rounding alone and mostly have no second derivatives, takes their place.
+     */
+    public Builder plainOperators(boolean plainOperators) {
+      this.plainOperators = plainOperators;
       return this;
     }
 
