@@ -12,12 +12,6 @@ namespace fsdp2::exported {
 
 namespace {
 
-// Where two have the same last node, the first that matches is taken.
-constexpr std::array<Pattern, 4> kPatterns = {{{"mul.Tensor", match_rms_norm},
-                                               {"mul.Tensor", match_gate},
-                                               {"add.Tensor", match_rotary},
-                                               {"linear.default", match_linear}}};
-
 bool is_sorted_in(const std::vector<int32_t>& nodes, int32_t node) {
   return std::binary_search(nodes.begin(), nodes.end(), node);
 }
@@ -48,7 +42,7 @@ class FusionFinder {
 
  private:
   std::optional<Fusion> find_at(const Operation& last) const {
-    for (const Pattern& pattern : kPatterns) {
+    for (const Pattern& pattern : patterns_) {
       if (is_operator(last, pattern.last) && flow_.maker(result_of(last)) == &last) {
         auto fusion = pattern.match(flow_, last);
         if (fusion && may_be(*fusion, last)) {
@@ -112,6 +106,11 @@ class FusionFinder {
   const std::vector<bool>& is_written_;
   const std::function<bool(const std::vector<int32_t>&)>& may_join_;
   const Dataflow flow_;
+  // Where two have the same last node, the first that matches is taken.
+  const std::array<Pattern, 4> patterns_ = {{{"mul.Tensor", match_rms_norm},
+                                             {"mul.Tensor", match_gate},
+                                             {"add.Tensor", rotary_matches()},
+                                             {"linear.default", match_linear}}};
   std::vector<bool> is_taken_;  // by node
 };
 

@@ -27,9 +27,11 @@ struct Fusion {
   Compute compute;
 };
 
+using Match = std::function<std::optional<Fusion>(const Dataflow& flow, const Operation& last)>;
+
 struct Pattern {
   std::string_view last;  // the operator of the last node: "mul.Tensor"
-  std::optional<Fusion> (*match)(const Dataflow& flow, const Operation& last);
+  Match match;
 };
 
 }  // namespace fsdp2::exported

@@ -15,8 +15,8 @@ std::optional<Fusion> match_rms_norm(const Dataflow& flow, const Operation& last
 // silu(gate) * up.
 std::optional<Fusion> match_gate(const Dataflow& flow, const Operation& last);
 // x * cos + cat(-x[second half], x[first half]) * sin, where the angles of both halves are the
-// same.
-std::optional<Fusion> match_rotary(const Dataflow& flow, const Operation& last);
+// same. What one of these finds shares the angles that backward needs.
+Match rotary_matches();
 // A linear layer, for the products of nn/kernels/linear_product.h.
 std::optional<Fusion> match_linear(const Dataflow& flow, const Operation& last);
 

@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/exported/fusions/fits.h"
+#include "core/exported/fusions/half_angles.h"
 #include "core/exported/fusions/patterns.h"
 #include "core/nn/layers/rotary_embedding.h"
 
@@ -28,19 +30,13 @@ bool are_angles_of(const at::Tensor& x, const at::Tensor& angles) {
          have_loops(x, angles) && !angles.requires_grad();
 }
 
-// [S,E/2], or [B,S,E/2].
-at::Tensor first_half(const at::Tensor& angles) {
-  const at::Tensor rows = angles.squeeze(1).narrow(-1, 0, angles.size(3) / 2).contiguous();
-  return rows.size(0) == 1 ? rows.squeeze(0) : rows;
-}
-
-at::Tensor compute_rotary(const std::vector<at::Tensor>& inputs, int64_t half) {
+at::Tensor compute_rotary(const std::vector<at::Tensor>& inputs, int64_t half, HalfAngles* halves) {
   const at::Tensor& x = inputs[0];
   const bool fits = x.dim() == 4 && x.size(3) == 2 * half && are_angles_of(x, inputs[1]) &&
                     are_angles_of(x, inputs[2]) && inputs[1].size(0) == inputs[2].size(0) &&
                     lies_in_order(x.transpose(1, 2));
   return !fits ? at::Tensor()
-               : nn::rotate(x.transpose(1, 2), first_half(inputs[1]), first_half(inputs[2]))
+               : nn::rotate(x.transpose(1, 2), halves->of(inputs[1]), halves->of(inputs[2]))
                      .transpose(1, 2);
 }
 
@@ -56,7 +52,8 @@ bool is_in_last_dim(const Operation& cat) { return is_int_at(cat, 1, -1); }
 
 class RotaryMatcher {
  public:
-  explicit RotaryMatcher(const Dataflow& flow) : flow_(flow) {}
+  RotaryMatcher(const Dataflow& flow, std::shared_ptr<HalfAngles> halves)
+      : flow_(flow), halves_(std::move(halves)) {}
 
   // x * cos + turned * sin.
   std::optional<Fusion> match(const Operation& last, const Operation& straight,
@@ -132,17 +129,19 @@ class RotaryMatcher {
     }
     std::sort(nodes_.begin(), nodes_.end());
     return Fusion{std::move(nodes_), std::move(inputs), std::move(relied_on_),
-                  [half](const auto& tensors) { return compute_rotary(tensors, half); }};
+                  [half, halves = halves_](const auto& tensors) {
+                    return compute_rotary(tensors, half, halves.get());
+                  }};
   }
 
   const Dataflow& flow_;
+  const std::shared_ptr<HalfAngles> halves_;
   std::vector<int32_t> nodes_;
   std::vector<ValueId> relied_on_;
 };
 
-}  // namespace
-
-std::optional<Fusion> match_rotary(const Dataflow& flow, const Operation& last) {
+std::optional<Fusion> match_rotary(const Dataflow& flow, const Operation& last,
+                                   const std::shared_ptr<HalfAngles>& halves) {
   if (number_at(last, 2) != 1) {
     return std::nullopt;
   }
@@ -152,11 +151,19 @@ std::optional<Fusion> match_rotary(const Dataflow& flow, const Operation& last) 
     if (straight == nullptr || across == nullptr) {
       return std::nullopt;
     }
-    if (auto found = RotaryMatcher(flow).match(last, *straight, *across)) {
+    if (auto found = RotaryMatcher(flow, halves).match(last, *straight, *across)) {
       return found;
     }
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+Match rotary_matches() {
+  return [halves = std::make_shared<HalfAngles>()](const Dataflow& flow, const Operation& last) {
+    return match_rotary(flow, last, halves);
+  };
 }
 
 }  // namespace fsdp2::exported

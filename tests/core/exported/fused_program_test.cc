@@ -1,6 +1,8 @@
 // Programs whose nodes our own operators run for compute what their nodes do.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -12,6 +14,9 @@
 
 #include "core/base/error.h"
 #include "core/exported/exported_program.h"
+#include "core/exported/fusions/half_angles.h"
+#include "core/nn/kernels/linear_product.h"
+#include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/module.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/exported/fusion_fixture.h"
@@ -51,6 +56,30 @@ class OperatorCount {
 };
 
 thread_local std::map<std::string, int>* OperatorCount::current = nullptr;
+
+class PrecisionScope {
+ public:
+  explicit PrecisionScope(nn::MatmulPrecision precision) : before_(nn::matmul_precision()) {
+    nn::set_matmul_precision(precision);
+  }
+  ~PrecisionScope() { nn::set_matmul_precision(before_); }
+  PrecisionScope(const PrecisionScope&) = delete;
+  PrecisionScope& operator=(const PrecisionScope&) = delete;
+
+ private:
+  const nn::MatmulPrecision before_;
+};
+
+class AutocastScope {
+ public:
+  AutocastScope() { at::autocast::set_autocast_enabled(at::kCPU, true); }
+  ~AutocastScope() {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+  }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+};
 
 at::Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::device(at::kCPU)); }
 
@@ -190,6 +219,68 @@ TEST_F(FusedProgram, RotationsRunAsOurOwnForAnglesOfAllRowsOrOfEach) {
   EXPECT_EQ(cats(x, random({2, 3, 5, 2})), 2);
   EXPECT_EQ(cats(x, random({1, 1, 5, 2}).set_requires_grad(true)), 2);
   EXPECT_EQ(cats(random({2, 3, 5, 4}).set_requires_grad(true), random({1, 1, 5, 2})), 2);
+}
+
+// Each keeps its angles for backward: layers whose views are of one table share them.
+TEST_F(FusedProgram, RotationsOfOneTableKeepOneHalfOfIt) {
+  HalfAngles halves;
+  const at::Tensor table = random({2, 5, 4});
+  const at::Tensor half = halves.of(table.unsqueeze(1));
+  EXPECT_TRUE(half.equal(table.narrow(-1, 0, 2)));
+  EXPECT_TRUE(halves.of(table.unsqueeze(1)).is_same(half));
+  EXPECT_TRUE(halves.of(table.narrow(0, 0, 1).unsqueeze(1)).equal(half[0]));  // other sizes
+  table.mul_(2);
+  EXPECT_TRUE(halves.of(table.unsqueeze(1)).equal(2 * half));
+  const c10::InferenceMode inference;
+  const at::Tensor unversioned = random({1, 5, 4});
+  EXPECT_TRUE(halves.of(unversioned.unsqueeze(1)).equal(unversioned[0].narrow(-1, 0, 2)));
+}
+
+// The memory of tables that nobody keeps is that of others soon.
+TEST_F(FusedProgram, HalvesOfATableThatIsGoneAreForgotten) {
+  HalfAngles halves;
+  std::vector<at::Tensor> kept;
+  for (int i = 0; i < 100; ++i) {
+    const at::Tensor table = random({1, 1, 5, 4});
+    const at::Tensor half = halves.of(table);
+    ASSERT_TRUE(half.equal(table[0][0].narrow(-1, 0, 2))) << i;
+    kept.push_back(i % 2 == 0 ? half : at::Tensor());
+  }
+}
+
+TEST_F(FusedProgram, LinearLayersAreOurOwnToTheBit) {
+  const PrecisionScope precision(nn::MatmulPrecision::kMediumAlways);
+  const Nodes nodes = {
+      node("y", "linear.default", {{"input", tensor("x")}, {"weight", tensor("z")}})};
+  const at::Tensor x = random({160, 128});
+  const at::Tensor weight = random({192, 128});
+  const auto leaves = [&] {
+    return nn::Values{x.clone().set_requires_grad(true), weight.clone().set_requires_grad(true)};
+  };
+  const Outcome fused = outcome_of(*load(nodes, true, 2).module, leaves());
+  const Outcome plain = outcome_of(*load(nodes, false, 2).module, leaves());
+  const nn::Values own = leaves();
+  const at::Tensor loss = nn::linear_product(own[0].toTensor(), own[1].toTensor()).sum();
+  loss.backward();
+  EXPECT_TRUE(fused.loss.equal(loss));
+  EXPECT_FALSE(plain.loss.equal(loss));
+  for (size_t i = 0; i < own.size(); ++i) {
+    EXPECT_TRUE(fused.gradients.end()[static_cast<ptrdiff_t>(i) - 2].second.equal(
+        own[i].toTensor().grad()));
+  }
+}
+
+TEST_F(FusedProgram, LinearLayersUnderAutocastAreThoseOfTheNodes) {
+  const Nodes nodes = {
+      node("y", "linear.default", {{"input", tensor("x")}, {"weight", tensor("z")}})};
+  const nn::Values inputs = {random({3, 4}), random({2, 4})};
+  const ExportedModel fused = load(nodes, true, 2);
+  const ExportedModel plain = load(nodes, false, 2);
+  const c10::AutoGradMode no_grad(false);
+  const AutocastScope autocast;
+  const at::Tensor found = (*fused.module)(inputs).toTensor();
+  EXPECT_EQ(found.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(found.equal((*plain.module)(inputs).toTensor()));
 }
 
 class CallCount final : public nn::ForwardHooks {
