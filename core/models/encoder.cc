@@ -165,37 +165,44 @@ class Encoder : public nn::Module, public nn::SequenceSharer {
  protected:
   c10::IValue forward(nn::Values inputs) override {
     const at::Tensor& tokens = inputs.at(0).toTensor();
-    const Sequences sequences = sequences_of(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2));
+    const Sequences sequences = both_ways(tokens, tensor_at(inputs, 1), tensor_at(inputs, 2));
     const at::Tensor positions = sequences.positions.defined()
                                      ? sequences.positions.to(tokens.device(), at::kLong)
                                      : at::arange(tokens.size(1), tokens.options()).unsqueeze(0);
-    const at::Tensor seen = seen_by_all(tokens, tensor_at(inputs, 2), sequences.mask);
     const at::Tensor keys = tensor_at(inputs, 3);
     const at::Tensor embedded = (*embed_tokens_)(nn::part_of(tokens, 1, peers())) +
                                 (*embed_positions_)(nn::part_of(positions, 1, peers()));
     at::Tensor hidden = nn::with_dropout(embedded, keys, dropout_, nn::part_number(peers()));
     for (size_t i = 0; i < layers_.size(); ++i) {
       const at::Tensor keys_of_layer = nn::keys_for(keys, static_cast<int64_t>(i));
-      hidden = (*layers_[i])({hidden, value_of(seen), value_of(keys_of_layer)}).toTensor();
+      hidden =
+          (*layers_[i])({hidden, value_of(sequences.mask), value_of(keys_of_layer)}).toTensor();
     }
     return hidden;
   }
 
  private:
-  // What nn::attend() takes, of a mask as given and as sequences_of() makes it of that.
-  at::Tensor seen_by_all(const at::Tensor& tokens, const at::Tensor& given,
-                         const at::Tensor& of_sequences) const {
-    if (given.defined() && given.dim() == 2) {
-      const at::Tensor is_token = given.ne(0);
-      // A row of padding alone sees all of itself, as no position may see nothing.
-      return is_token.logical_or(is_token.any(1, /*keepdim=*/true).logical_not())
-          .unsqueeze(1)
-          .unsqueeze(1);
+  // As sequences_of(), but each token sees those behind it, too.
+  Sequences both_ways(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask) const {
+    if (mask.defined() && mask.dim() == 2) {
+      check_positions(tokens, positions);
+      check_padding(tokens, mask);
+      return {std::move(positions), seen_of_padding(mask), {}};
     }
+    Sequences sequences = sequences_of(tokens, std::move(positions), std::move(mask));
     // The parts of peers may be padded at the end, which nobody is to see.
-    return of_sequences.defined() || peers() == nullptr
-               ? of_sequences
-               : at::ones({1, 1, 1, tokens.size(1)}, tokens.options().dtype(at::kBool));
+    if (!sequences.mask.defined() && peers() != nullptr) {
+      sequences.mask = at::ones({1, 1, 1, tokens.size(1)}, tokens.options().dtype(at::kBool));
+    }
+    return sequences;
+  }
+
+  // A row of padding alone sees all of itself, as no position may see nothing.
+  static at::Tensor seen_of_padding(const at::Tensor& mask) {
+    const at::Tensor is_token = mask.ne(0);
+    return is_token.logical_or(is_token.any(1, /*keepdim=*/true).logical_not())
+        .unsqueeze(1)
+        .unsqueeze(1);
   }
 
   double dropout_;

@@ -19,14 +19,24 @@ c10::IValue value_of(const at::Tensor& tensor) {
   return tensor.defined() ? c10::IValue(tensor) : c10::IValue();
 }
 
-Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask,
-                       int64_t window) {
+void check_positions(const at::Tensor& tokens, const at::Tensor& positions) {
   FSDP2_CHECK(
       !positions.defined() ||
           (positions.dim() >= 2 &&
            positions.sizes().slice(static_cast<size_t>(positions.dim()) - 2) == tokens.sizes()),
       Code::kInvalidArgument, "positions: expected one for each of the tokens [{}], got [{}]",
       fmt::join(tokens.sizes(), ", "), fmt::join(positions.sizes(), ", "));
+}
+
+void check_padding(const at::Tensor& tokens, const at::Tensor& mask) {
+  FSDP2_CHECK(mask.sizes() == tokens.sizes(), Code::kInvalidArgument,
+              "mask: expected one number for each of the tokens [{}], got [{}]",
+              fmt::join(tokens.sizes(), ", "), fmt::join(mask.sizes(), ", "));
+}
+
+Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask,
+                       int64_t window) {
+  check_positions(tokens, positions);
   if (!mask.defined()) {
     const bool may_restart = positions.defined() && positions.dim() == 2;
     mask = may_restart ? nn::find_boundaries(positions) : at::Tensor();
@@ -34,9 +44,7 @@ Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tenso
     positions = nn::positions_in(nn::read_boundaries(mask, tokens.size(0), tokens.size(1)),
                                  tokens.size(0), tokens.size(1));
   } else if (mask.dim() == 2) {
-    FSDP2_CHECK(mask.sizes() == tokens.sizes(), Code::kInvalidArgument,
-                "mask: expected one number for each of the tokens [{}], got [{}]",
-                fmt::join(tokens.sizes(), ", "), fmt::join(mask.sizes(), ", "));
+    check_padding(tokens, mask);
     const at::Tensor in_window = nn::mask_of_window(tokens.size(1), window, mask.device());
     mask = nn::mask_of_padding(mask);
     return {std::move(positions), mask, in_window.defined() ? mask.logical_and(in_window) : mask};

@@ -31,6 +31,10 @@ struct Sequences {
 Sequences sequences_of(const at::Tensor& tokens, at::Tensor positions, at::Tensor mask,
                        int64_t window = 0);
 
+// What sequences_of() asks of positions, where defined, and of a mask of padding [B,S].
+void check_positions(const at::Tensor& tokens, const at::Tensor& positions);
+void check_padding(const at::Tensor& tokens, const at::Tensor& mask);
+
 // The most tokens that count their positions from 0; none where the caller gives positions.
 int64_t longest_sequence(const at::Tensor& tokens, const at::Tensor& positions,
                          const at::Tensor& mask);
