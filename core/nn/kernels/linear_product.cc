@@ -68,18 +68,24 @@ bool is_small(int64_t m, int64_t n, int64_t k) {
                                                             : multiplications < kSmallProduct;
 }
 
+bool are_large(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype, int64_t m, int64_t n,
+               int64_t k) {
+  return a.scalar_type() == dtype && b.scalar_type() == dtype && !is_small(m, n, k);
+}
+
 bool is_large_on_host(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype, int64_t m,
                       int64_t n, int64_t k) {
-  return a.is_cpu() && b.is_cpu() && a.scalar_type() == dtype && b.scalar_type() == dtype &&
-         !is_small(m, n, k);
+  return a.is_cpu() && b.is_cpu() && are_large(a, b, dtype, m, n, k);
 }
 
 bool use_onednn(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
   return is_large_on_host(a, b, at::kFloat, m, n, k) && product_engine() == ProductEngine::kOneDnn;
 }
 
+// On meta, too, so that plans count the copies.
 bool use_widened(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
-  return is_large_on_host(a, b, at::kBFloat16, m, n, k) && is_for_widening(m, n, k) &&
+  return (a.is_cpu() || a.is_meta()) && a.device() == b.device() &&
+         are_large(a, b, at::kBFloat16, m, n, k) && is_for_widening(m, n, k) &&
          bf16_products_are_widened();
 }
 

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -34,12 +35,25 @@ bool fused_attention_groups_heads(const at::Tensor& q) {
   return acts_as_host(q.device()) || q.scalar_type() != at::kFloat;
 }
 
-// What LibTorch's fused attention asks for on the host. On meta it would take the plain way, whose
-// weights are [B,H,S,S].
+// Copies in fp32, for as long as they are there.
+std::vector<at::Tensor> copies_in_fp32(std::initializer_list<at::Tensor> tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) {
+    copies.push_back(tensor.to(at::kFloat));
+  }
+  return copies;
+}
+
+// What LibTorch's fused attention asks for on the host, or widened_attention() around it. On meta
+// it would take the plain way, whose weights are [B,H,S,S].
 struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
-                            const std::optional<at::Tensor>& mask) {
+                            const std::optional<at::Tensor>& mask, bool is_widened) {
+    context->saved_data["is_widened"] = is_widened;
+    if (is_widened) {
+      copies_in_fp32({q, k, v, q});  // and the result
+    }
     at::Tensor bias = mask.value_or(at::Tensor());
     if (mask && mask->scalar_type() == at::kBool) {
       bias = at::empty(mask->sizes(), q.options());
@@ -54,8 +68,12 @@ struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list /*gradients*/) {
     const auto saved = context->get_saved_variables();
-    return {at::empty_like(saved[0]), at::empty_like(saved[1]), at::empty_like(saved[2]),
-            at::Tensor()};
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+    if (context->saved_data["is_widened"].toBool()) {
+      const at::Tensor &out = saved[4], &gradient = saved[4];
+      copies_in_fp32({gradient, q, k, v, out, /*their gradients*/ q, k, v});
+    }
+    return {at::empty_like(q), at::empty_like(k), at::empty_like(v), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -63,11 +81,12 @@ struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const std::optional<at::Tensor>& mask, bool is_causal,
                            const ScoreRules& rules = {}) {
+  const bool is_widened = !mask && is_for_widened_attention(q, k);
   if (q.is_meta()) {
-    return AttentionOnMeta::apply(q, k, v, mask);
+    return AttentionOnMeta::apply(q, k, v, mask, is_widened);
   }
   const auto scale = rules.scale > 0 ? std::optional<double>(rules.scale) : std::nullopt;
-  if (!mask && is_for_widened_attention(q, k)) {
+  if (is_widened) {
     return widened_attention(q, k, v, is_causal, scale);
   }
   return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),

@@ -9,6 +9,7 @@
 
 #include "core/nn/kernels/widened_product.h"
 #include "core/nn/layers/layers.h"
+#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::nn {
 
@@ -51,7 +52,8 @@ struct WidenedAttention : torch::autograd::Function<WidenedAttention> {
 }  // namespace
 
 bool is_for_widened_attention(const at::Tensor& q, const at::Tensor& k) {
-  return q.is_cpu() && q.scalar_type() == at::kBFloat16 && k.scalar_type() == at::kBFloat16 &&
+  return acts_as_host(q.device()) && q.scalar_type() == at::kBFloat16 &&
+         k.scalar_type() == at::kBFloat16 &&
          q.numel() > kSmallAttention / std::max<int64_t>(1, k.size(1)) &&
          bf16_products_are_widened();
 }

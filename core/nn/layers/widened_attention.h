@@ -10,7 +10,7 @@
 namespace fsdp2::nn {
 
 // Whether widened_attention is to be used: q [B,S,H,E] and k [B,S,K,E] are large bf16 tensors on
-// such a CPU.
+// such a CPU, or on meta in its place.
 bool is_for_widened_attention(const at::Tensor& q, const at::Tensor& k);
 
 // Differentiable once. q [B,S,H,E], k and v [B,S,K,E], K divides H -> [B,S,H,E] in bf16.

@@ -49,6 +49,7 @@ struct Case {
   at::Tensor seen = {};  // the mask
   int images = 0;        // one in each of the first rows
   fsdp::StepShape shape = {};
+  bool widens = false;  // products and attention in bf16, through fp32
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& test) { return out << test.name; }
@@ -58,10 +59,16 @@ constexpr char kEncoder[] = R"({"model_type": "encoder", "vocab_size": 384, "hid
     "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64,
     "mask_token_id": 1, "dropout": 0.0})";
 
+// Wide enough for products that are widened.
+constexpr char kWide[] = R"({"model_type": "llama", "vocab_size": 384, "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0, "tie_word_embeddings": false})";
+
 // All probabilities of dropout in the models are 0.0 otherwise.
 std::string config_of(const Case& test) {
   std::string text = test.model;
-  if (text != kEncoder) {
+  if (text.front() != '{') {
     const bool sees = text.find("-vl") != std::string::npos;
     const std::string folder =
         sees ? "tests/parity/vision_language/" : "tests/parity/golden/models/";
@@ -130,7 +137,6 @@ nn::Values batch(const Case& test) {
 int64_t measured(const Case& test) {
   live_bytes();  // counts from here on
   nn::set_product_engine(nn::ProductEngine::kMkl);
-  nn::set_bf16_products(nn::Bf16Products::kNative);  // a plan does not count widened copies
   at::globalContext().setUserEnabledMkldnn(false);
   const auto model = model_of(test);
   const auto root = shard(model, test, "cpu");
@@ -163,6 +169,7 @@ class StepMemoryOf : public testing::TestWithParam<Case> {};
 
 TEST_P(StepMemoryOf, IsWhatAStepOnTheHostTakes) {
   const Case& test = GetParam();
+  nn::set_bf16_products(test.widens ? nn::Bf16Products::kWidened : nn::Bf16Products::kNative);
   const auto model = model_of(test);
   const auto root = shard(model, test, "meta");
   root->tree().set_step_shape(test.shape);
@@ -218,6 +225,11 @@ Case with_images(int images, Case test) {
   return test;
 }
 
+Case widened(Case test) {
+  test.widens = true;
+  return test;
+}
+
 Case shaped(const fsdp::StepShape& shape, Case test) {
   test.shape = shape;
   return test;
@@ -258,6 +270,8 @@ INSTANTIATE_TEST_SUITE_P(
         with_images(4, {"Qwen3Vl", "tiny-qwen3-vl"}),
         with_images(3, {"Qwen25VlMixed", "tiny-qwen2.5-vl", 2, mixed()}),
         with_images(3, {"Qwen3VlMixed", "tiny-qwen3-vl", 2, mixed()}),
+        widened({"Widened", kWide, 1, mixed()}),
+        widened({"WidenedCheckpointed", kWide, 2, mixed(), checkpoint_layers}),
         with_images(2, {"Qwen3VlCheckpointed", "tiny-qwen3-vl", 4, {}, checkpoint_layers})),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
