@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/exported/dotted_path.h"
 #include "core/exported/input_checks.h"
 #include "core/exported/program/program_lines.h"
 #include "core/nn/module_list.h"
@@ -17,13 +18,6 @@ namespace fsdp2::exported {
 namespace {
 
 using Modules = std::unordered_map<std::string, std::shared_ptr<nn::Module>>;  // by path
-
-std::string parent_path(const std::string& path) {
-  const size_t dot = path.rfind('.');
-  return dot == std::string::npos ? "" : path.substr(0, dot);
-}
-
-std::string own_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 // By path; modules that no node runs in have none.
 std::unordered_map<std::string, std::string> kinds_of(const Program& program) {

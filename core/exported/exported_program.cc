@@ -1,10 +1,15 @@
 #include "core/exported/exported_program.h"
 
+#include <c10/core/TensorImpl.h>
+
 #include <map>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
+#include "core/exported/dotted_path.h"
 #include "core/exported/exported_module.h"
 #include "core/exported/machine.h"
 #include "core/exported/program/program_archive.h"
@@ -38,13 +43,23 @@ class Loader {
       const NamedValue& value = find(parameter);
       const at::Tensor tensor = parameter_of(parameter, value, tensors);
       machine_->bind(parameter, tensor);
-      register_in(holder_of(parameter, modules), parameter, tensor);
+      holder_of("parameter", parameter, modules)
+          .register_parameter(own_name(parameter.name), tensor, tensor.requires_grad());
       model.has_values = model.has_values && value.has_values;
     }
-    for (const auto* list : {&machine_->program().buffers, &machine_->program().constants}) {
-      for (const BoundTensor& buffer : *list) {
-        machine_->bind(buffer, values_of(buffer, tensors));
+    std::unordered_set<const c10::TensorImpl*> parameters;
+    for (const at::Tensor& parameter : root->parameters()) {
+      parameters.insert(parameter.unsafeGetTensorImpl());
+    }
+    for (const BoundTensor& buffer : machine_->program().buffers) {
+      const at::Tensor tensor = values_of(buffer, tensors);
+      machine_->bind(buffer, tensor);
+      if (buffer.is_persistent && parameters.count(tensor.unsafeGetTensorImpl()) == 0) {
+        holder_of("buffer", buffer, modules).register_buffer(own_name(buffer.name), tensor);
       }
+    }
+    for (const BoundTensor& constant : machine_->program().constants) {
+      machine_->bind(constant, values_of(constant, tensors));
     }
     model.module = root;
     model.values = std::make_shared<ProgramWeights>(archive_);
@@ -96,25 +111,20 @@ class Loader {
 
   using NamedModules = torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
 
-  torch::nn::Module& holder_of(const BoundTensor& parameter, const NamedModules& modules) const {
-    const size_t dot = parameter.name.rfind('.');
-    const auto* module =
-        modules.find(dot == std::string::npos ? "" : parameter.name.substr(0, dot));
-    FSDP2_CHECK(module != nullptr, Code::kCorruptData,
-                "{}: there is no module for the parameter {}", archive_->path(),
-                printable_name(parameter.name));
-    return **module;
-  }
-
-  void register_in(torch::nn::Module& holder, const BoundTensor& parameter,
-                   const at::Tensor& tensor) const {
-    const std::string name = parameter.name.substr(parameter.name.rfind('.') + 1);
+  // The module that is to have the tensor, which nothing in it is called by the name of yet.
+  torch::nn::Module& holder_of(std::string_view what, const BoundTensor& tensor,
+                               const NamedModules& modules) const {
+    const auto* module = modules.find(parent_path(tensor.name));
+    FSDP2_CHECK(module != nullptr, Code::kCorruptData, "{}: there is no module for the {} {}",
+                archive_->path(), what, printable_name(tensor.name));
+    const std::string name = own_name(tensor.name);
     const bool is_free = !name.empty() &&
-                         !holder.named_parameters(/*recurse=*/false).contains(name) &&
-                         !holder.named_children().contains(name);
-    FSDP2_CHECK(is_free, Code::kCorruptData, "{}: the parameter {} has no name, or that of another",
-                archive_->path(), printable_name(parameter.name));
-    holder.register_parameter(name, tensor, tensor.requires_grad());
+                         !(*module)->named_parameters(/*recurse=*/false).contains(name) &&
+                         !(*module)->named_buffers(/*recurse=*/false).contains(name) &&
+                         !(*module)->named_children().contains(name);
+    FSDP2_CHECK(is_free, Code::kCorruptData, "{}: the {} {} has no name, or that of another",
+                archive_->path(), what, printable_name(tensor.name));
+    return **module;
   }
 
   const std::shared_ptr<const ProgramArchive> archive_;

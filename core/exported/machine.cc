@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
 #include "core/exported/fusions/find_fusions.h"
+#include "core/nn/meta_tensor.h"
 #include "core/operators/run_operator.h"
 #include "core/operators/wrapped_number.h"
 
@@ -76,6 +77,18 @@ auto run_node(const Program& program, const Node& node, const Body& body) {
   }
 }
 
+// The tensor stays the one that a module has.
+void bring_to(at::Device device, const at::Tensor& tensor) {
+  if (tensor.device() == device) {
+    return;
+  }
+  if (device.is_meta()) {
+    nn::turn_into_meta(tensor);
+  } else {
+    tensor.set_data(tensor.detach().to(device));
+  }
+}
+
 }  // namespace
 
 Machine::Machine(Program program, bool fuses)
@@ -103,8 +116,7 @@ void Machine::move_to(at::Device device) {
   device_ = device;
   for (const auto* list : {&program_.buffers, &program_.constants}) {
     for (const BoundTensor& entry : *list) {
-      at::Tensor& tensor = bound_[static_cast<size_t>(entry.value)];
-      tensor = tensor.device() == device ? tensor : tensor.to(device);
+      bring_to(device, bound_[static_cast<size_t>(entry.value)]);
     }
   }
 }

@@ -111,11 +111,6 @@ void check_writes(const Program& program, const std::vector<Write>& writes) {
     FSDP2_CHECK(parameter == nullptr, Code::kUnsupported,
                 "{}: changes the parameter {} in place, which only an optimizer may",
                 title_of(program, *write.operation->node), ckpt::printable_name(parameter->name));
-    const BoundTensor* buffer = find_bound(program.buffers, write.tensor);
-    FSDP2_CHECK(buffer == nullptr || !buffer->is_persistent, Code::kUnsupported,
-                "{}: changes the buffer {} in place, which checkpoints do not hold yet: export the "
-                "module that does so in eval mode, or with a buffer that is not persistent",
-                title_of(program, *write.operation->node), ckpt::printable_name(buffer->name));
   }
 }
 

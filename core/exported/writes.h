@@ -20,8 +20,7 @@ std::vector<Write> find_writes(const Program& program, const std::vector<Operati
 // By value: whether its memory, or that of which it is a view, is among what they change.
 std::vector<bool> written_values(const Program& program, const std::vector<Operation>& operations);
 
-// Error: kUnsupported for a parameter that is changed (only optimizers change them) and for a
-// persistent buffer (running means of a batch norm), which checkpoints do not hold.
+// Error: kUnsupported for a parameter that is changed: only optimizers change them.
 void check_writes(const Program& program, const std::vector<Write>& writes);
 
 // By call: the first write that changes what was there before the call, or null. Such a call cannot

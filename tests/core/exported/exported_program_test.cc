@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/nn/buffers.h"
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/exported/program_fixture.h"
@@ -180,22 +182,50 @@ TEST_F(SmallProgram, ModulesThatChangeTheirInputsAreNoCheckpoints) {
                "was there before its module ran");
 }
 
-TEST_F(SmallProgram, PersistentBuffersAreNotChangedInPlace) {
+TEST_F(SmallProgram, PersistentBuffersAreTheModulesAndChangeInPlace) {
   json& spec = file.program["graph_module"]["signature"]["input_specs"][0];
   spec = json::parse(
       R"({"buffer": {"arg": {"name": "p_w"}, "buffer_name": "part.w", "persistent": true}})");
-  EXPECT_NO_THROW(load());
   file.node(0) = json::parse(
       R"({"target": "torch.ops.aten.mul_.Tensor", "name": "mul",
           "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "p_w"}}},
                      {"name": "other", "arg": {"as_int": 2}}],
-          "outputs": [{"as_tensor": {"name": "mul"}}]})");
-  EXPECT_ERROR(load(), Code::kUnsupported, "changes the buffer part.w in place");
+          "outputs": [{"as_tensor": {"name": "mul"}}],
+          "metadata": {"nn_module_stack": "r,,pkg.Whole;p,part,pkg.Part"}})");
+  const ExportedModel model = load();
+  const auto buffers = nn::persistent_buffers(*model.module);
+  ASSERT_EQ(buffers.size(), 1U);
+  EXPECT_EQ(buffers[0].name, "part.w");
+  const at::Tensor before = buffers[0].tensor.clone();
+  (*model.module)(x());
+  EXPECT_TRUE(buffers[0].tensor.equal(2 * before));
+  buffers[0].tensor.fill_(3);  // as a checkpoint that is loaded
+  EXPECT_EQ((*model.module)(x()).item<float>(), 2 * 6);
+  EXPECT_ERROR(nn::checkpoint_by_kind(*model.module, {"Part"}), Code::kUnsupported,
+               "changes in place what was there before its module ran");
   spec["buffer"]["persistent"] = false;
   file.constants = file.weights;
   file.constants["config"]["part.w"]["path_name"] = "tensor_0";
   file.more = {{"m/data/constants/tensor_0", file.weight_bytes}};
-  EXPECT_NO_THROW(load());
+  EXPECT_TRUE(nn::persistent_buffers(*load().module).empty());
+}
+
+TEST_F(SmallProgram, BuffersHaveAModuleAndANameOfTheirOwn) {
+  json& module = file.program["graph_module"];
+  module["graph"]["inputs"].push_back(json::parse(R"({"as_tensor": {"name": "b"}})"));
+  module["graph"]["tensor_values"]["b"] = {{"dtype", 7}};
+  for (const auto& [name, message] :
+       {std::pair("elsewhere.b", "there is no module for the buffer elsewhere.b"),
+        std::pair("part", "the buffer part has no name, or that of another")}) {
+    ProgramFile hostile = file;
+    hostile.program["graph_module"]["signature"]["input_specs"].push_back(
+        {{"buffer", {{"arg", {{"name", "b"}}}, {"buffer_name", name}, {"persistent", true}}}});
+    json& config = hostile.weights["config"];
+    config[name] = config["part.w"];
+    config[name]["is_param"] = false;
+    config[name]["tensor_meta"]["sizes"][0]["as_int"] = 1;
+    EXPECT_ERROR(load_exported(write("m.pt2", hostile.bytes())), Code::kCorruptData, message);
+  }
 }
 
 // What an operator throws need not be LibTorch's own error.
