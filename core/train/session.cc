@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
@@ -42,6 +44,31 @@ std::string computation_text(const nn::Module& root) {
 
 // Whether there are others that could differ.
 bool has_peers(const Team& team) { return team.size() > 1 && !team.is_fake(); }
+
+// Tells once that no part of the module has become a unit, unless that was asked for: all of it is
+// then gathered at once, which is seldom meant.
+void warn_of_one_unit(const nn::Module& root, const ShardOptions& options, const Mesh& mesh) {
+  if (options.wrap_kinds || !has_peers(mesh.team()) || mesh.team().rank() != 0 ||
+      mesh.size(mesh.ndim() - 1) == 1 || fsdp::Tree::units_below(root).size() > 1) {
+    return;
+  }
+  int parts = 0;
+  std::set<std::string> kinds;
+  for (const auto& named : root.named_modules("", /*include_self=*/false)) {
+    const auto* part = dynamic_cast<const nn::Module*>(named.value().get());
+    if (part != nullptr && !part->parameters().empty()) {
+      ++parts;
+      kinds.insert(part->kind());
+    }
+  }
+  if (parts > 1) {
+    log(LogLevel::kWarning, "fsdp",
+        "{} is one unit, gathered as a whole: no module in it is a unit of its own; name classes "
+        "in options.wrap_kinds (there are {}), or set options.wrap to FSDP2_WRAP_NONE if that is "
+        "meant",
+        root.kind(), fmt::join(kinds, ", "));
+  }
+}
 
 }  // namespace
 
@@ -244,6 +271,7 @@ std::shared_ptr<fsdp::Unit> Session::shard(const std::shared_ptr<Mesh>& given,
   session.mesh_ = mesh;
   session.state_ = State::kSharded;
   log(LogLevel::kInfo, "fsdp", "sharded {} over {}", session.module_->kind(), given->to_string());
+  warn_of_one_unit(*session.module_, agreed.request.options, *mesh);
   return root;
 }
 

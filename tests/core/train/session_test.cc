@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_models.h"
@@ -98,6 +99,33 @@ TEST(Session, UnitsAndThenTheWholeAreSharded) {
     }
     EXPECT_EQ(names, (std::vector<std::string>{"", "block0", "block1"}));
   });
+}
+
+// What two ranks are warned of that shard a stack by these options.
+std::vector<std::string> warnings_of(const ShardOptions& options, int ranks = 2) {
+  std::vector<std::string> warnings;
+  set_log_sink(LogLevel::kWarning,
+               [&](const LogRecord& record) { warnings.push_back(record.message); });
+  run_ranks(ranks, [&](const std::shared_ptr<World>& world) {
+    const LogScope scope;
+    Job(world).shard(options);
+  });
+  set_log_sink(LogLevel::kWarning, {});
+  return warnings;
+}
+
+TEST(Session, AWholeOfOneUnitIsToldWithTheRemedyUnlessAskedFor) {
+  EXPECT_EQ(
+      warnings_of({}),
+      std::vector<std::string>{
+          "TinyStack is one unit, gathered as a whole: no module in it is a unit of its own; name "
+          "classes in options.wrap_kinds (there are TinyBlock, TinyLinear), or set options.wrap to "
+          "FSDP2_WRAP_NONE if that is meant"});
+  ShardOptions asked;
+  asked.wrap_kinds.emplace();
+  EXPECT_TRUE(warnings_of(asked).empty());
+  EXPECT_TRUE(warnings_of(wrapping({"block0"})).empty());
+  EXPECT_TRUE(warnings_of({}, /*ranks=*/1).empty());
 }
 
 TEST(Session, WhatIsShardedIsNotShardedAgain) {
