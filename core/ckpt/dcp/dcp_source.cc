@@ -158,7 +158,7 @@ std::optional<std::string> DcpSource::item_checksum(const DcpEntry& entry, size_
 
 void DcpSource::warn_unchecked() const {
   if (!has_warned_.exchange(true)) {
-    log(LogLevel::kWarning, "ckpt",
+    log(LogLevel::kWarning, "checkpoint",
         "{}: has no {}, and items without checksums of their own: nothing tells whether they are "
         "what was written",
         path(), kManifestFile);
@@ -228,7 +228,7 @@ void rebuild_manifest(const std::string& path) {
     }
   }
   if (unchecked > 0) {
-    log(LogLevel::kWarning, "ckpt",
+    log(LogLevel::kWarning, "checkpoint",
         "{}: {} of {} items have no checksum of their own: the new {} describes them as they are "
         "now, damaged or not",
         path, unchecked, manifest.items.size(), kManifestFile);
