@@ -1,7 +1,10 @@
 #include "client/planned_run.h"
 
+#include <optional>
+
 #include "client/objects.h"
 #include "client/param_dtype.h"
+#include "client/reshard_budget.h"
 #include "core/config/checks/option_checks.h"
 #include "core/config/checks/places.h"
 #include "core/config/checks/require.h"
@@ -71,15 +74,22 @@ Loader PlannedRun::open_data(fsdp2_mesh mesh, fsdp2_module module) const {
 }
 
 Shard PlannedRun::shard_model(fsdp2_module module, fsdp2_mesh mesh) const {
-  config::Plan plan = plan_;
+  const int64_t ranks = world_size_of(mesh);
+  const bool has_budget = plan_.options.reshard_budget_gb > 0;
+  config::Plan plan = has_budget ? settled_on(mesh) : plan_;
   Shard shard;
   config::with_places(plan_, [&] {
-    config::require(plan.options.reshard_budget_gb == 0,
-                    "--reshard-budget-gb is for fsdp2 train: leave it out, and let "
-                    "fsdp2_plan_choose_reshard choose units");
-    config::check_sharding_for_world(plan.options.sharding(), world_size_of(mesh));
+    config::check_sharding_for_world(plan.options.sharding(), ranks);
     settle_param_dtype(&plan, mesh);
+    std::optional<ReshardChoice> choice;
+    if (has_budget) {
+      config::check_model_is_given(plan.options);
+      choice = choose_within_budget(plan.options, ranks, config::data_ranks(plan, ranks));
+    }
     client::shard_model(plan.options, module, mesh, &shard);
+    if (choice) {
+      keep_gathered(*choice, shard);
+    }
   });
   return shard;
 }

@@ -87,7 +87,7 @@ void make_tensor(const std::vector<Number>& numbers, int32_t dtype,
 
 }  // namespace
 
-void add_images(const PlanOptions& options, PlannedStep* step) {
+void add_images(const PlanOptions& options, client::PlannedStep* step) {
   const Vision vision = vision_of(options);
   const std::array<int64_t, 2> size = read_size(options.image_size);
   const int64_t rows = patches_along(size[0], vision);

@@ -4,8 +4,8 @@
 
 #include "cli/arguments.h"
 #include "cli/plan/planned_images.h"
-#include "cli/train/reshard_budget.h"
 #include "cli/train/setup.h"
+#include "client/reshard_budget.h"
 #include "core/config/checks/exported_file.h"
 
 namespace fsdp2::cli {
@@ -79,9 +79,10 @@ std::string PlannedModel::describe() const {
   return text_of(fsdp2_plan_describe, shard_.get(), &plan);
 }
 
-PlannedStep PlannedModel::step() const {
+client::PlannedStep PlannedModel::step() const {
   const TrainOptions& run = options_.run;
-  PlannedStep step = planned_step(run.micro_batch, run.seq_len, run.grad_accum, plan_options());
+  client::PlannedStep step =
+      client::planned_step(run.micro_batch, run.seq_len, run.grad_accum, plan_options());
   if (options_.images > 0) {
     add_images(options_, &step);
   }
@@ -94,7 +95,7 @@ int64_t PlannedModel::gathers() const {
   return info_of<fsdp2_plan_info>(fsdp2_plan_get_info, shard_.get(), nullptr).all_gathers;
 }
 
-ReshardChoice PlannedModel::keep_gathered_within(int64_t bytes) const {
+client::ReshardChoice PlannedModel::keep_gathered_within(int64_t bytes) const {
   return choose_reshard(shard_, step(), bytes);
 }
 

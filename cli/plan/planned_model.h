@@ -3,7 +3,7 @@
 
 #include "cli/library.h"
 #include "cli/plan/options.h"
-#include "cli/reshard_choice.h"
+#include "client/reshard_choice.h"
 
 namespace fsdp2::cli {
 
@@ -21,11 +21,11 @@ class PlannedModel {
   int64_t gathers() const;
   // Units that may stay gathered after forward where a step has so much memory, which they do from
   // then on. Throws as choose_reshard.
-  ReshardChoice keep_gathered_within(int64_t bytes) const;
+  client::ReshardChoice keep_gathered_within(int64_t bytes) const;
 
  private:
   fsdp2_plan_options plan_options() const;
-  PlannedStep step() const;
+  client::PlannedStep step() const;
   void keep_gathered_by_budget() const;
 
   PlanOptions options_;

@@ -332,7 +332,7 @@ std::string reshard_report(const PlanOptions& options) {
   const int64_t before = model.gathers();
   std::string text = "\nunits that may stay gathered after forward in " + gigabytes(most) + ": ";
   try {
-    const ReshardChoice choice = model.keep_gathered_within(most);
+    const client::ReshardChoice choice = model.keep_gathered_within(most);
     text += std::to_string(choice.plan.n_kept) + " of " + std::to_string(choice.plan.n_candidates) +
             "\n";
     for (const std::string& name : choice.kept) {

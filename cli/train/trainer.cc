@@ -23,12 +23,12 @@
 #include "cli/train/report/step_line.h"
 #include "cli/train/report/summary.h"
 #include "cli/train/report/trace.h"
-#include "cli/train/reshard_budget.h"
 #include "cli/train/resume.h"
 #include "cli/train/sample.h"
 #include "cli/train/setup.h"
 #include "cli/train/stop_signal.h"
 #include "client/param_dtype.h"
+#include "client/reshard_budget.h"
 #include "core/config/checks/option_checks.h"
 #include "core/config/checks/places.h"
 #include "core/config/plan.h"
@@ -90,7 +90,7 @@ class Trainer {
   Loader loader_;
   Step step_;
   std::vector<std::string> units_;  // with --pregather
-  std::optional<ReshardChoice> reshard_choice_;
+  std::optional<client::ReshardChoice> reshard_choice_;
   std::optional<Evaluation> evaluation_;
   std::optional<Trace> trace_;
   std::optional<Checkpoints> checkpoints_;
@@ -152,7 +152,7 @@ void Trainer::keep_units_within_budget() {
                   " has images, whose activations cannot be planned");
   }
   const int64_t data_ranks = config::data_ranks(plan_, info_.world_size);
-  reshard_choice_ = choose_within_budget(options_, info_.world_size, data_ranks);
+  reshard_choice_ = client::choose_within_budget(options_, info_.world_size, data_ranks);
   keep_gathered(*reshard_choice_, shard_);
 }
 

@@ -67,8 +67,9 @@ FSDP2_CALL fsdp2_config_make_mesh(const char* plan, fsdp2_mesh job, fsdp2_mesh* 
 FSDP2_CALL fsdp2_config_make_module(const char* plan, fsdp2_module* out);
 /* [c] Shards a module, by wrapping, precision, resharding, offload and the other keys of sharding.
  * param_dtype "auto" is settled by the ranks' devices. The parameters get their values from
- * fsdp2_shard_load_values, or from a checkpoint. A reshard_budget_gb is refused:
- * fsdp2_plan_choose_reshard is there for it. */
+ * fsdp2_shard_load_values, or from a checkpoint. A reshard_budget_gb keeps units gathered after
+ * forward, as many as a step of the plan's own model and optimizer fits with
+ * (fsdp2_plan_choose_reshard), and is FSDP2_E_OUT_OF_MEMORY where none does. */
 FSDP2_CALL fsdp2_config_make_shard(const char* plan, fsdp2_module module, fsdp2_mesh mesh,
                                    fsdp2_shard* out);
 /* Makes the optimizer, with its groups by no_decay, lr_scale and their like. */

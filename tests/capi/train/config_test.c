@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/capi/ranks.h"
+#include "tests/support/comma_locale.h"
 
 enum { kRoomForPlan = 1 << 16 };
 
@@ -108,12 +109,14 @@ static void a_plan_trains_to_the_golden_losses(void) {
 
 /* ---- objects of a plan */
 
-static void golden_plan(char* plan) {
+static void golden_plan_with(const char* set, char* plan) {
   const char kPlain[] =
       "model: " TINY_LLAMA "\ntokens: " TINY_LLAMA_TOKENS "\nthreads: 1\nkeep_memory: false\n";
   size_t needed = 0;
-  EXPECT_OK(fsdp2_config_lower(kPlain, NULL, NULL, NULL, 0, 0, plan, kRoomForPlan, &needed));
+  EXPECT_OK(fsdp2_config_lower(kPlain, NULL, NULL, &set, set == NULL ? 0 : 1, 0, plan, kRoomForPlan,
+                               &needed));
 }
+static void golden_plan(char* plan) { golden_plan_with(NULL, plan); }
 
 /* Everything is the plan's but the job, whose ranks are threads, and, by turns, the optimizer. */
 static void train_by_plan(fsdp2_mesh ranks, int has_own_optimizer) {
@@ -145,6 +148,44 @@ static void train_rank_by_plan(fsdp2_mesh mesh, int rank) {
 static void objects_of_a_plan_train_to_the_golden_losses_on_any_ranks(void) {
   on_ranks("objects_1", 1, 0, train_rank_by_plan);
   on_ranks("objects_2", 2, 0, train_rank_by_plan);
+}
+
+static int32_t reshards_by_plan(fsdp2_mesh mesh, const char* budget) {
+  char plan[kRoomForPlan];
+  fsdp2_unit_settings settings = {.struct_size = (uint32_t)sizeof(settings)};
+  struct job job = {0};
+  golden_plan_with(budget, plan);
+  EXPECT_OK(fsdp2_config_make_module(plan, &job.module));
+  EXPECT_OK(fsdp2_config_make_shard(plan, job.module, mesh, &job.shard));
+  EXPECT_OK(fsdp2_shard_get_unit_settings(job.shard, "model.layers.0", &settings));
+  EXPECT_OK(fsdp2_shard_destroy(job.shard));
+  EXPECT_OK(fsdp2_module_destroy(job.module));
+  return settings.reshard_after_forward;
+}
+static void shard_within_a_budget(fsdp2_mesh mesh, int rank) {
+  char plan[kRoomForPlan];
+  const fsdp2_module module = tiny_llama();
+  fsdp2_shard shard = {0};
+  (void)rank;
+  EXPECT(reshards_by_plan(mesh, NULL) == FSDP2_RESHARD_AUTO);
+  EXPECT(reshards_by_plan(mesh, "reshard_budget_gb=1.0") == FSDP2_RESHARD_NEVER);
+  golden_plan_with("reshard_budget_gb=1.0e-6", plan);
+  EXPECT_STATUS(fsdp2_config_make_shard(plan, module, mesh, &shard), FSDP2_E_OUT_OF_MEMORY);
+  EXPECT_MESSAGE("--reshard-budget-gb: ");
+  EXPECT(shard.id == 0);
+  EXPECT_OK(fsdp2_mesh_barrier(mesh));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+static void a_plan_keeps_gathered_what_its_budget_lets_it(void) {
+  on_ranks("budget", 2, 0, shard_within_a_budget);
+}
+
+/* Also the model's config.json and the plan's text. */
+static void a_host_that_writes_commas_trains_to_the_golden_losses(void) {
+  if (EXPECT(set_comma_locale(temporary_path("")))) {
+    on_ranks("commas", 1, 0, train_rank_by_plan);
+  }
+  setlocale(LC_NUMERIC, "C");
 }
 
 static void a_plan_sets_up_its_process_and_joins_the_job_of_the_environment(void) {
@@ -239,7 +280,9 @@ static void a_bad_plan_is_refused_with_the_name_of_its_key(void) {
       {kShard, "strategy: none", "strategy"},
       {kShard, "reshard_after_forward: 7", "--reshard-after-forward"},
       {kShard, "wrap_names: 'a.{*}'", "--wrap-names"},
-      {kShard, "reshard_budget_gb: 1.0", "--reshard-budget-gb is for fsdp2 train"},
+      {kShard, "reshard_budget_gb: 1.0", "--model (a directory"},
+      {kShard, "model: " TINY_LLAMA "\nreshard_budget_gb: 1.0\npregather: true",
+       "--reshard-budget-gb and --pregather exclude each other"},
       {kOptimizer, "lr: .nan", "lr"},
       {kOptimizer, "lr: -1.0", "--lr must be a number of at least 0 (--lr is plan:1 lr)"},
       {kOptimizer, "no_decay: all", "--no-decay all: expected norm, bias"},
@@ -306,6 +349,8 @@ int main(void) {
   RUN(a_plan_trains_to_the_golden_losses);
   RUN(objects_of_a_plan_train_to_the_golden_losses_on_any_ranks);
   RUN(a_plan_sets_up_its_process_and_joins_the_job_of_the_environment);
+  RUN(a_host_that_writes_commas_trains_to_the_golden_losses);
+  RUN(a_plan_keeps_gathered_what_its_budget_lets_it);
   RUN(epochs_become_steps_of_the_data);
   RUN(a_plan_that_is_wrong_on_one_rank_is_told_to_all_at_once);
   RUN(a_bad_plan_is_refused_with_the_name_of_its_key);

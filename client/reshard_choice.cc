@@ -1,8 +1,8 @@
-#include "cli/reshard_choice.h"
+#include "client/reshard_choice.h"
 
 #include <array>
 
-namespace fsdp2::cli {
+namespace fsdp2::client {
 
 namespace {
 
@@ -59,4 +59,4 @@ ReshardChoice choose_reshard(const Shard& shard, const PlannedStep& step, int64_
   return choice;
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client

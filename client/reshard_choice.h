@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/library.h"
+#include "client/library.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::client {
 
 // A step of a plan: what fsdp2_plan_get_memory takes.
 struct PlannedStep {
@@ -32,4 +32,4 @@ struct ReshardChoice {
 // not fit whichever units reshard.
 ReshardChoice choose_reshard(const Shard& shard, const PlannedStep& step, int64_t budget_bytes);
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client

@@ -1,10 +1,11 @@
-#include "cli/train/reshard_budget.h"
+#include "client/reshard_budget.h"
 
 #include <string>
 
-#include "cli/train/setup.h"
+#include "client/objects.h"
+#include "core/config/checks/require.h"
 
-namespace fsdp2::cli {
+namespace fsdp2::client {
 
 namespace {
 
@@ -19,7 +20,7 @@ struct Rehearsal {
   Step step;  // tells the model in how many parts its loss is computed
 };
 
-void set_up(const TrainOptions& options, int64_t world_size, Rehearsal* out) {
+void set_up(const config::TrainOptions& options, int64_t world_size, Rehearsal* out) {
   make_model(options, &out->module);
   fsdp2_mesh_options mesh = FSDP2_MESH_OPTIONS_INIT;
   mesh.backend = FSDP2_BACKEND_FAKE;
@@ -27,7 +28,7 @@ void set_up(const TrainOptions& options, int64_t world_size, Rehearsal* out) {
   mesh.device_type = "meta";
   Mesh job;
   check(fsdp2_mesh_create(&mesh, job.out()));
-  TrainOptions on_meta = options;
+  config::TrainOptions on_meta = options;
   on_meta.device = "meta";
   lay_out_mesh(on_meta, job.get(), &out->mesh);
   shard_model(options, out->module.get(), out->mesh.get(), &out->shard);
@@ -35,18 +36,24 @@ void set_up(const TrainOptions& options, int64_t world_size, Rehearsal* out) {
   make_step(options, out->shard.get(), out->optimizer.get(), &out->step);
 }
 
-PlannedStep step_of(const TrainOptions& options, int64_t data_ranks, const Optimizer& optimizer) {
+PlannedStep step_of(const config::TrainOptions& options, int64_t data_ranks,
+                    const Optimizer& optimizer) {
   fsdp2_plan_options plan = FSDP2_PLAN_OPTIONS_INIT;
   plan.optimizer_states = 0;
   plan.optimizer_bytes =
       info_of<fsdp2_optimizer_info>(fsdp2_optimizer_get_info, optimizer.get()).n_full_bytes;
-  return planned_step(options.global_batch / (data_ranks * options.grad_accum), options.seq_len,
-                      options.grad_accum, plan);
+  constexpr int64_t kMostTokens = 1 << 26;  // as fsdp2 plan
+  const int64_t rows = options.global_batch / (data_ranks * options.grad_accum);
+  config::require(options.seq_len <= kMostTokens / rows,
+                  "--reshard-budget-gb: expected micro batches of at most " +
+                      std::to_string(kMostTokens) + " tokens, found " + std::to_string(rows) +
+                      " x --seq-len " + std::to_string(options.seq_len));
+  return planned_step(rows, options.seq_len, options.grad_accum, plan);
 }
 
 }  // namespace
 
-ReshardChoice choose_within_budget(const TrainOptions& options, int64_t world_size,
+ReshardChoice choose_within_budget(const config::TrainOptions& options, int64_t world_size,
                                    int64_t data_ranks) {
   Rehearsal rehearsal;
   set_up(options, world_size, &rehearsal);
@@ -58,7 +65,8 @@ ReshardChoice choose_within_budget(const TrainOptions& options, int64_t world_si
       throw;
     }
     throw Failure(std::string("--reshard-budget-gb: ") + failure.what() +
-                  "; fsdp2 plan --memory-gb says what takes less");
+                      "; fsdp2 plan --memory-gb says what takes less",
+                  failure.status());
   }
 }
 
@@ -68,4 +76,4 @@ void keep_gathered(const ReshardChoice& choice, const Shard& shard) {
   }
 }
 
-}  // namespace fsdp2::cli
+}  // namespace fsdp2::client
