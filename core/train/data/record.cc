@@ -196,6 +196,20 @@ Record read_messages(const Json& messages, SeenInRecord* seen) {
   return record;
 }
 
+size_t count_of(std::string_view token, std::string_view text) {
+  size_t count = 0;
+  for (size_t place = text.find(token); place != std::string_view::npos;
+       place = text.find(token, place + token.size())) {
+    ++count;
+  }
+  return count;
+}
+
+void leave_out(const std::string& answer, Record* record) {
+  record->images_left_out = count_of(kImageText, answer);
+  record->videos_left_out = count_of(kVideoText, answer);
+}
+
 enum class Wanted { kRecord, kPrompt };
 
 Record read(std::string_view line, Wanted wanted) {
@@ -218,6 +232,8 @@ Record read(std::string_view line, Wanted wanted) {
     record.parts = {{seen.in_text(text_at(json, "prompt")), false}};
     if (!is_prompt) {
       record.parts.push_back({seen.in_text(text_at(json, "response")), true});
+    } else if (json.contains("response")) {
+      leave_out(seen.in_text(text_at(json, "response")), &record);
     }
   }
   record.images = seen.images.take();
@@ -235,6 +251,7 @@ Record read_prompt(std::string_view line) {
     return record;
   }
   if (!record.chat.empty() && record.chat.back().is_answer()) {
+    leave_out(record.chat.back().content, &record);
     record.chat.pop_back();
   }
   FSDP2_CHECK(!record.chat.empty() && record.chat.back().role == "user", Code::kCorruptData,

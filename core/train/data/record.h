@@ -17,6 +17,7 @@
 // (tool_calls) change what is said.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,10 @@ struct Record {
   bool is_chat = false;
   std::vector<std::string> images = {};  // files
   std::vector<VideoSource> videos = {};
+  // How many of the last images and videos a prompt leaves out with its answer. A file may have
+  // several.
+  size_t images_left_out = 0;
+  size_t videos_left_out = 0;
 };
 
 // Where a text of a record has an image or a video: the tokens of Qwen's models, of which the one

@@ -29,7 +29,7 @@ void check_places(const RecordTokens& tokens, const std::vector<RecordImage>& im
   const auto count = [&](uint32_t token) {
     return std::count(tokens.ids.begin(), tokens.ids.end(), token);
   };
-  const int64_t places = images.empty() ? 0 : count(rules.image_token);
+  const int64_t places = count(rules.image_token);
   FSDP2_CHECK(places == static_cast<int64_t>(images.size()), Code::kCorruptData,
               "has {} places for images, and its files have {}: expected \"<image>\" in its "
               "texts, or a part of type image, for each",
@@ -38,7 +38,7 @@ void check_places(const RecordTokens& tokens, const std::vector<RecordImage>& im
   for (const RecordVideo& video : videos) {
     blocks += rules.blocks_of(video.video.grid);
   }
-  const int64_t found = videos.empty() ? 0 : count(rules.video_token);
+  const int64_t found = count(rules.video_token);
   FSDP2_CHECK(found == blocks, Code::kCorruptData,
               "has the token of videos, {}, {} times, and its videos need it {} times: expected a "
               "chat template that leaves it as it is",
@@ -106,8 +106,10 @@ void place_seen(std::vector<RecordImage> images, std::vector<RecordVideo> videos
       placed.add(id, tokens->is_answer[i] && id != rules.start_token && id != rules.end_token);
     }
   }
-  FSDP2_CHECK(placed.ids.back() != rules.image_token && placed.ids.back() != rules.video_token,
-              Code::kCorruptData, "ends with an image or a video: expected text behind it");
+  const bool has_end = placed.ids.empty() || (placed.ids.back() != rules.image_token &&
+                                              placed.ids.back() != rules.video_token);
+  FSDP2_CHECK(has_end, Code::kCorruptData,
+              "ends with an image or a video: expected text behind it");
   placed.images = std::move(images);
   placed.videos = std::move(videos);
   *tokens = std::move(placed);

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -229,6 +230,13 @@ void check_is_seen(const Record& record, const RecordVision* vision) {
   }
 }
 
+// What an answer has that is left out goes with it.
+template <typename Seen>
+void leave_out_last(size_t count, std::vector<Seen>* seen) {
+  seen->erase(seen->end() - static_cast<std::ptrdiff_t>(std::min(count, seen->size())),
+              seen->end());
+}
+
 RecordTokens tokens_of(Record record, Taken taken, const text::Tokenizer* tokenizer,
                        const RecordVision* vision) {
   check_is_seen(record, vision);
@@ -238,6 +246,7 @@ RecordTokens tokens_of(Record record, Taken taken, const text::Tokenizer* tokeni
   std::vector<std::string> times;
   if (!record.videos.empty()) {
     videos = find_videos(record.videos, *vision);
+    leave_out_last(record.videos_left_out, &videos);
     times = write_videos(videos, vision->rules, &record);
   }
   const bool is_bytes = tokenizer == nullptr || tokenizer->is_bytes();
@@ -247,7 +256,9 @@ RecordTokens tokens_of(Record record, Taken taken, const text::Tokenizer* tokeni
     check_no_stray_tokens(tokens, vision->rules, record);
   }
   if (!seen.empty()) {
-    place_seen(find_images(record.images, *vision), std::move(videos), vision->rules, &tokens);
+    std::vector<RecordImage> images = find_images(record.images, *vision);
+    leave_out_last(record.images_left_out, &images);
+    place_seen(std::move(images), std::move(videos), vision->rules, &tokens);
   }
   return tokens;
 }
