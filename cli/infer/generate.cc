@@ -7,6 +7,7 @@
 #include "cli/infer/options.h"
 #include "cli/infer/prompts.h"
 #include "cli/infer/sharded_model.h"
+#include "cli/infer/stop_tokens.h"
 #include "cli/library.h"
 #include "cli/token_text.h"
 #include "client/objects.h"
@@ -29,6 +30,8 @@ class Generation {
  private:
   Tokens continue_rows(size_t first, size_t count, Tokens* counts) const;
   void read_texts(const std::vector<PromptLine>& lines);
+  Tokens given_stop_tokens() const;
+  Tokens usual_stop_tokens() const;
   void write(size_t row, const Tokens& tokens) const;
 
   const GenerateOptions& options_;
@@ -45,20 +48,36 @@ Generation::Generation(const GenerateOptions& options, const std::vector<PromptL
       form_(options.numbers ? TokenText::numbers()
                             : TokenText::by_tokenizer(tokenizer_path(options.model.run()))),
       model_(model) {
-  std::string stop = options.stop_tokens;
-  std::replace(stop.begin(), stop.end(), ',', ' ');
-  stop_tokens_ = TokenText::numbers().tokens_in(stop, model.vocab_size(), "--stop-tokens");
   if (options.records.empty()) {
     read_texts(lines);
-    return;
+  } else {
+    const config::TrainOptions& run = options.model.run();
+    records_.emplace(lines, options.records, tokenizer_path(run), client::config_path(run));
+    prompts_ = records_->tokens(model.vocab_size());
   }
-  const config::TrainOptions& run = options.model.run();
-  records_.emplace(lines, options.records, tokenizer_path(run), client::config_path(run));
-  prompts_ = records_->tokens(model.vocab_size());
-  const int64_t end = records_->end_token();
-  if (stop.empty() && end >= 0 && end < model.vocab_size()) {
-    stop_tokens_ = {end};
+  stop_tokens_ = options.stop_tokens.empty() ? usual_stop_tokens() : given_stop_tokens();
+}
+
+Tokens Generation::given_stop_tokens() const {
+  std::string numbers = options_.stop_tokens;
+  std::replace(numbers.begin(), numbers.end(), ',', ' ');
+  return TokenText::numbers().tokens_in(numbers, model_.vocab_size(), "--stop-tokens");
+}
+
+// Without those that the model does not have, which it cannot write either. The files may differ
+// from machine to machine, and then some ranks would end a text and others go on with it.
+Tokens Generation::usual_stop_tokens() const {
+  Tokens tokens = stop_tokens_of_model(options_.model.run());
+  if (records_) {
+    const Tokens more = stop_tokens_of_answers(records_->tokenizer());
+    tokens.insert(tokens.end(), more.begin(), more.end());
   }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  tokens.erase(std::lower_bound(tokens.begin(), tokens.end(), model_.vocab_size()), tokens.end());
+  check(fsdp2_mesh_agree(model_.mesh().get(), "stop tokens",
+                         ("tokens=" + TokenText::numbers().text_of(tokens) + "\n").c_str()));
+  return tokens;
 }
 
 void Generation::read_texts(const std::vector<PromptLine>& lines) {

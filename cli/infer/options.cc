@@ -119,8 +119,9 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
       ->group(group);
   app.add_option(
          "--stop-tokens", o.stop_tokens,
-         "Tokens that end a text, as in 0,10; without this flag an answer to a record ends with "
-         "the tokenizer's end of a text")
+         "Tokens that end a text, as in 0,10; without this flag those of the model's "
+         "generation_config.json and, for the answer to a record, the tokenizer's end of a text "
+         "and the end of a turn in a chat")
       ->option_text("N,N")
       ->group(group);
   add_count("--batch-size", &o.batch_size, "Prompts that a rank continues at a time");

@@ -10,12 +10,16 @@ namespace fsdp2::cli {
 
 namespace {
 
-// The lines of a file, with their numbers from 1.
+// The lines of a file, with their numbers from 1, and without the carriage returns that end them on
+// some systems.
 template <typename Each>
 void for_each_line(const std::string& flag, const std::string& path, const Each& each) {
   std::ifstream file(path, std::ios::binary);
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line.back() == '\r') {
+      line.pop_back();
+    }
     each(std::move(line), ++number);
   }
   if (!file.eof()) {
@@ -72,7 +76,7 @@ std::vector<PromptLine> prompt_lines(const GenerateOptions& options) {
   };
   if (!options.records.empty()) {
     for_each_line("--records", options.records, [&](std::string text, int64_t number) {
-      if (text.find_first_not_of(" \t\r") != std::string::npos) {
+      if (text.find_first_not_of(" \t") != std::string::npos) {
         lines.push_back({std::move(text), options.records + ": line " + std::to_string(number)});
       }
     });
@@ -150,10 +154,6 @@ std::vector<Tensor> RecordPrompts::vision_inputs(size_t first, size_t count) con
     inputs.pop_back();  // a model may take fewer
   }
   return inputs;
-}
-
-int64_t RecordPrompts::end_token() const {
-  return info_of<fsdp2_tokenizer_info>(fsdp2_tokenizer_get_info, tokenizer_.get()).end_token;
 }
 
 }  // namespace fsdp2::cli

@@ -32,8 +32,7 @@ class RecordPrompts {
   std::vector<std::vector<int64_t>> tokens(int64_t vocab_size) const;
   // The images and videos of some rows, as fsdp2_generate_options.vision_inputs has them.
   std::vector<Tensor> vision_inputs(size_t first, size_t count) const;
-  // That ends a text; -1: no file names one.
-  int64_t end_token() const;
+  const Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
   static constexpr size_t kVisionInputs = 5;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,31 @@ TEST(Generate, EndsATextAtAStopToken) {
   EXPECT_EQ(stopped, Json(std::vector<Json>(greedy.begin(), greedy.begin() + 2)));
 }
 
+// A golden model with this generation_config.json beside it.
+Arguments model_with_generation_config(const std::string& text) {
+  const std::string model = empty_directory() + "/model";
+  std::filesystem::copy(kModel.back(), model);
+  write_file(model + "/generation_config.json", text);
+  return {"--model", model};
+}
+
+TEST(Generate, EndsATextAtTheTokensOfGenerationConfig) {
+  const Json greedy = generated(1, {"--temperature", "0"}).front().at("tokens");
+  const Json until_stop(std::vector<Json>(greedy.begin(), greedy.begin() + 2));
+  const auto first = [&](const std::string& stop, const Arguments& more) {
+    const Arguments command = {"generate", "--numbers",     "--json",
+                               "--prompt", "1 2 3",         "--max-new-tokens",
+                               "5",        "--temperature", "0"};
+    const Arguments model = model_with_generation_config("{\"eos_token_id\": " + stop + "}");
+    return json_lines(infer(1, joined(joined(command, model), more))).front().at("tokens");
+  };
+  const std::string stop = greedy[1].dump();
+  EXPECT_EQ(first(stop, {}), until_stop);
+  EXPECT_EQ(first("[99999, " + stop + "]", {}), until_stop);
+  EXPECT_EQ(first("null", {}), greedy);
+  EXPECT_EQ(first(stop, {"--stop-tokens", greedy[0].dump()}).size(), 1U);
+}
+
 TEST(Generate, ReadsPromptsFromAFileAndWritesTextAsItIs) {
   const std::string folder = empty_directory();
   write_file(folder + "/prompts", "1 2 3\n5 6\n");
@@ -81,6 +107,17 @@ TEST(Generate, ReadsPromptsFromAFileAndWritesTextAsItIs) {
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0].rfind("1 2 3 ", 0), 0U);
   EXPECT_EQ(lines[1].rfind("5 6 ", 0), 0U);
+}
+
+TEST(Generate, TakesLinesThatEndAsOnWindows) {
+  const std::string folder = empty_directory();
+  write_file(folder + "/prompts", "ab\r\ncd\r\n");
+  const std::vector<Json> lines = json_lines(infer(
+      1, joined({"generate", "--json", "--prompts", folder + "/prompts", "--max-new-tokens", "1"},
+                kModel)));
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("prompt"), "ab");
+  EXPECT_EQ(lines[1].at("prompt"), "cd");
 }
 
 Arguments score_arguments(const Arguments& more) {
@@ -186,6 +223,11 @@ TEST(Infer, RefusesInOneLine) {
       {joined({"generate", "--records", "/none", "--prompt", "a"}, kModel), "exclude each other",
        2},
       {joined({"generate", "--records", "/none", "--numbers"}, kModel), "--records has texts", 2},
+      {joined({"generate", "--prompt", "a"}, model_with_generation_config("{\"eos")),
+       "generation_config.json: expected a JSON object", 1},
+      {joined({"generate", "--prompt", "a"},
+              model_with_generation_config("{\"eos_token_id\": [2, -1]}")),
+       "\"eos_token_id\": expected the number of a token, or a list of such, found [2,-1]", 1},
       {joined({"score"}, kModel), "--tokens or --text", 2},
       {score_arguments({"--temperature", "0"}), "--temperature must be more than 0", 2},
       {score_arguments({"--checkpoint", "/none"}), "/none", 1},

@@ -117,6 +117,34 @@ TEST_F(TokenizerOfAModel, WritesTextInSamplesAndGeneration) {
   EXPECT_EQ(Json::parse(generated.out).at("text"), sample);
 }
 
+// The end of a text is another token here.
+TEST_F(TokenizerOfAModel, AnswersAChatUpToTheEndOfItsTurn) {
+  const std::string config =
+      repository_file("tests/core/text/golden/byte_level/") + "tokenizer_config.json";
+  Json tokens = Json::parse(read_file(config));
+  tokens["eos_token"] = "<|end|>";
+  write_file(model_ + "/tokenizer_config.json", tokens.dump());
+  write_file(folder_ + "/chat.jsonl", R"({"messages": [{"role": "user", "content": "word"}, )"
+                                      R"({"role": "assistant", "content": "the dog"}]})"
+                                      "\n");
+  const std::string trained = folder_ + "/trained";
+  sound(1, {"--records", folder_ + "/chat.jsonl", "--steps", "40", "--lr", "1e-2", "--seq-len",
+            "32", "--global-batch", "1", "--loss-mean", "labels", "--save-pretrained", trained});
+  for (const std::string own : {"with", "without"}) {
+    if (own == "without") {  // ChatML then
+      tokens.erase("chat_template");
+      write_file(model_ + "/tokenizer_config.json", tokens.dump());
+    }
+    const Outcome answered =
+        run({fsdp2_program(), "generate", "--model", trained, "--tokenizer", model_, "--records",
+             folder_ + "/chat.jsonl", "--max-new-tokens", "30", "--temperature", "0", "--json"});
+    ASSERT_EQ(answered.exit_code, 0) << answered.err;
+    const Json answer = Json::parse(answered.out);
+    EXPECT_EQ(answer.at("text"), "the dog") << own << " a chat template";
+    EXPECT_EQ(answer.at("tokens").back(), 2) << answer;  // <|im_end|>
+  }
+}
+
 // A golden model that sees images, with a tokenizer of one word for each of its tokens: "t5", and
 // the names of those of images.
 class VisionPrompts : public ::testing::TestWithParam<std::string> {
