@@ -73,6 +73,14 @@ void expect_values(const Json& points, const std::vector<Json>& lines, const std
   }
 }
 
+std::vector<int64_t> steps_of(const Json& points) {
+  std::vector<int64_t> steps;
+  for (const Json& point : points) {
+    steps.push_back(point[0]);
+  }
+  return steps;
+}
+
 TEST_F(TensorBoard, ShowsTheNumbersOfTheJsonLinesFromRank0Alone) {
   const std::string tokens = golden_inputs("tiny-llama").back();
   const Training training =
@@ -84,14 +92,22 @@ TEST_F(TensorBoard, ShowsTheNumbersOfTheJsonLinesFromRank0Alone) {
     expect_values(scalars.at(std::string("train/") + key), training.steps, key);
   }
   const Json evaluation = Json::parse(lines_of(training.outcome.out).at(3));
-  expect_values(scalars.at("eval/loss"), {evaluation}, "loss");
+  Json evaluated = evaluation;
+  evaluated["step"] = 3;  // as many are done
+  expect_values(scalars.at("eval/loss"), {evaluated}, "loss");
   EXPECT_EQ(scalars.size(), 9U) << scalars;  // and eval/n_labels
 }
 
-// The steps after the last checkpoint are done twice, and the first time's last record was cut off.
+// The steps after the last checkpoint are done twice, as are the evaluation of its own and those
+// behind it, and the first time's last record was cut off.
 TEST_F(TensorBoard, ShowsAResumedRunAsOne) {
-  const std::vector<std::string> command = {"--steps",      "5", "--save-dir", folder_ + "/series",
-                                            "--save-every", "2", "--resume",   "auto"};
+  const std::vector<std::string> command = {"--steps",      "5",
+                                            "--save-dir",   folder_ + "/series",
+                                            "--save-every", "2",
+                                            "--resume",     "auto",
+                                            "--eval-data",  golden_inputs("tiny-llama").back(),
+                                            "--eval-every", "2",
+                                            "--eval-size",  "1"};
   run_for(1, command);
   fs::remove_all(folder_ + "/series/step-00000005");
   fs::remove_all(folder_ + "/series/step-00000004");
@@ -100,11 +116,8 @@ TEST_F(TensorBoard, ShowsAResumedRunAsOne) {
   run_for(2, command);
   ASSERT_EQ(files().size(), 2U);
   const Json scalars = shown();
-  std::vector<int64_t> steps;
-  for (const Json& point : scalars.at("train/loss")) {
-    steps.push_back(point[0]);
-  }
-  EXPECT_THAT(steps, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(steps_of(scalars.at("train/loss")), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(steps_of(scalars.at("eval/loss")), ElementsAre(2, 4, 5));
 }
 
 TEST_F(TensorBoard, GetsNoFileFromARunThatHasNothingToDo) {

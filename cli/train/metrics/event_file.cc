@@ -90,7 +90,10 @@ void EventFile::write(const nlohmann::ordered_json& line) {
   if (file_ < 0) {
     open_file();
   }
-  add(scalars_event(now(), line.at("step"), scalars));
+  // A run that goes on evaluates before its first step, again perhaps: at the number of that step,
+  // what the run before it has shown there goes.
+  const int64_t step = line.at("step").get<int64_t>() + (kind == "step" ? 0 : 1);
+  add(scalars_event(now(), step, scalars));
 }
 
 }  // namespace fsdp2::cli

@@ -19,7 +19,9 @@ class EventFile {
   EventFile& operator=(const EventFile&) = delete;
 
   // Adds each number of a line of a step or an evaluation, as train/loss or eval/loss, and nothing
-  // of other lines. Each call writes one record, whole and at once. Throws Failure.
+  // of other lines. An evaluation is shown at the number of steps done, as people are told it, and
+  // a step at its own number, which counts from 0. Each call writes one record, whole and at once.
+  // Throws Failure.
   void write(const nlohmann::ordered_json& line);
 
  private:
