@@ -15,6 +15,7 @@
 #include "core/nn/backward.h"
 #include "core/nn/loss_chunk.h"
 #include "core/nn/meta_tensor.h"
+#include "core/nn/value_map.h"
 #include "core/plan/meta_bytes.h"
 #include "core/plan/shape_rules.h"
 
@@ -29,6 +30,17 @@ void move_ignored(const nn::Module& module) {
       nn::turn_into_meta(parameter.tensor);
     }
   }
+}
+
+// Brings inputs to where the root would, before anything is counted: on the host a step takes them
+// as they are.
+nn::Values moved_to_meta(const nn::Module& module, nn::Values inputs) {
+  for (size_t place = 0; place < inputs.size(); ++place) {
+    inputs[place] = nn::map_tensors(inputs[place], [&](const at::Tensor& input) {
+      return module.is_read_by_host(place, input) ? input : input.to(at::kMeta);
+    });
+  }
+  return inputs;
 }
 
 // As if the parameters had values, until this ends.
@@ -105,7 +117,8 @@ StepMemory rehearse_step(fsdp::Unit& root, const nn::Values& inputs, int64_t mic
   // The third micro batch meets what the second has met: gradients of those before. Where the last
   // alone reduces, it is one more.
   const int64_t different = root.tree().step_shape().reduces_last ? 3 : 2;
-  const auto step = [&] { take_step(root, inputs, std::min(micro_batches, different)); };
+  const nn::Values batch = moved_to_meta(module, inputs);
+  const auto step = [&] { take_step(root, batch, std::min(micro_batches, different)); };
   install_shape_rules();
   move_ignored(module);
   step();  // the first one also makes what all others find

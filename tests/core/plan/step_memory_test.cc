@@ -272,6 +272,7 @@ INSTANTIATE_TEST_SUITE_P(
         with_images(3, {"Qwen3VlMixed", "tiny-qwen3-vl", 2, mixed()}),
         widened({"Widened", kWide, 1, mixed()}),
         widened({"WidenedCheckpointed", kWide, 2, mixed(), checkpoint_layers}),
+        with_images(2, {"Qwen25VlCheckpointed", "tiny-qwen2.5-vl", 4, {}, checkpoint_layers}),
         with_images(2, {"Qwen3VlCheckpointed", "tiny-qwen3-vl", 4, {}, checkpoint_layers})),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
