@@ -52,6 +52,7 @@ FSDP2_CALL fsdp2_module_from_config(const char* json, const fsdp2_module_options
  * loss. Modules inside run only as parts of the whole. A program with random nodes (dropout) draws
  * from the default generators of the process, as in Python, and this call seeds them with `seed`.
  * Values are read from the file; a file without them waits for a checkpoint (defer_values).
+ * Persistent buffers are in checkpoints, and may change in forward, as those of a batch norm do.
  *
  * A file of torch.jit.save, whatever its name: a module that was scripted or traced. Modules have
  * their classes, paths and parameter names here, too, and run by themselves where forward calls
@@ -65,8 +66,8 @@ FSDP2_CALL fsdp2_module_from_config(const char* json, const fsdp2_module_options
  *
  * Errors: FSDP2_E_NOT_FOUND, FSDP2_E_UNSUPPORTED (control flow in a .pt2, a decomposed program, an
  * operator that LibTorch lacks or that does more than compute, parameters that forward changes,
- * persistent buffers that a .pt2 changes, attributes that a script assigns, quantized modules, a
- * file of values alone), FSDP2_E_CORRUPT_DATA; each names the file and the key, node or module. */
+ * attributes that a script assigns, quantized modules, a file of values alone),
+ * FSDP2_E_CORRUPT_DATA; each names the file and the key, node or module. */
 FSDP2_CALL fsdp2_module_from_exported(const char* path,
                                       const fsdp2_module_options* options /*(opt)*/,
                                       fsdp2_module* out);
