@@ -84,6 +84,7 @@ Shard PlannedRun::shard_model(fsdp2_module module, fsdp2_mesh mesh) const {
     std::optional<ReshardChoice> choice;
     if (has_budget) {
       config::check_model_is_given(plan.options);
+      config::check_exported(plan.options);
       choice = choose_within_budget(plan.options, ranks, config::data_ranks(plan, ranks));
     }
     client::shard_model(plan.options, module, mesh, &shard);

@@ -4,11 +4,26 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
+#include <string_view>
 #include <system_error>
 
 namespace fsdp2::config {
 
-std::optional<double> decimal_in(const std::string& text) {
+namespace {
+
+std::string_view without_blanks_around(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  const size_t first = text.find_first_not_of(kBlanks);
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+}
+
+}  // namespace
+
+std::optional<double> decimal_in(const std::string& given) {
+  const std::string_view text = without_blanks_around(given);
   const bool has_plus = text.size() > 1 && text[0] == '+' && text[1] != '-';
   const char* begin = text.data() + (has_plus ? 1 : 0);
   const char* end = text.data() + text.size();

@@ -7,8 +7,8 @@
 
 namespace fsdp2::config {
 
-// The decimal number that all of the text is; nothing for any other text, and for a number beyond
-// the range of a double.
+// The decimal number that all of the text is but for blanks around it; nothing for any other text,
+// and for a number beyond the range of a double.
 std::optional<double> decimal_in(const std::string& text);
 
 // The shortest text that decimal_in reads as the same number.

@@ -1,5 +1,6 @@
 #include "core/train/session.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -62,11 +63,15 @@ void warn_of_one_unit(const nn::Module& root, const ShardOptions& options, const
     }
   }
   if (parts > 1) {
+    const std::string lower =
+        options.wrap_min_numel > 0
+            ? fmt::format(", lower options.wrap_min_numel ({})", options.wrap_min_numel)
+            : "";
     log(LogLevel::kWarning, "fsdp",
         "{} is one unit, gathered as a whole: no module in it is a unit of its own; name classes "
-        "in options.wrap_kinds (there are {}), or set options.wrap to FSDP2_WRAP_NONE if that is "
+        "in options.wrap_kinds (there are {}){}, or set options.wrap to FSDP2_WRAP_NONE if that is "
         "meant",
-        root.kind(), fmt::join(kinds, ", "));
+        root.kind(), fmt::join(kinds, ", "), lower);
   }
 }
 

@@ -283,6 +283,7 @@ static void a_bad_plan_is_refused_with_the_name_of_its_key(void) {
       {kShard, "reshard_budget_gb: 1.0", "--model (a directory"},
       {kShard, "model: " TINY_LLAMA "\nreshard_budget_gb: 1.0\npregather: true",
        "--reshard-budget-gb and --pregather exclude each other"},
+      {kShard, "model: m.pt2\nreshard_budget_gb: 1.0", "--reshard-budget-gb: --model m.pt2 is a"},
       {kOptimizer, "lr: .nan", "lr"},
       {kOptimizer, "lr: -1.0", "--lr must be a number of at least 0 (--lr is plan:1 lr)"},
       {kOptimizer, "no_decay: all", "--no-decay all: expected norm, bias"},

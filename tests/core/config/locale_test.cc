@@ -17,14 +17,23 @@
 namespace fsdp2::config {
 namespace {
 
-TEST(LocaleFree, ADecimalIsTheWholeText) {
+TEST(LocaleFree, ADecimalIsTheWholeTextButForBlanksAroundIt) {
   EXPECT_EQ(decimal_in("1.5e-3"), 1.5e-3);
   EXPECT_EQ(decimal_in("+.5"), 0.5);
   EXPECT_EQ(decimal_in("-5."), -5.0);
-  for (const std::string& text : std::vector<std::string>{"", "+", "+-1", "1,5", "1.5 ", " 1.5",
-                                                          "1.5x", "1e400", "0x1p3", "inf", "nan"}) {
+  EXPECT_EQ(decimal_in(" 1.5"), 1.5);
+  EXPECT_EQ(decimal_in("\t+1.5 "), 1.5);
+  for (const std::string& text :
+       std::vector<std::string>{"", " ", "+", "+ 1", "+-1", "1,5", "1 5", "1.5 x", "1.5x", "1e400",
+                                "0x1p3", "inf", "nan"}) {
     EXPECT_EQ(decimal_in(text), std::nullopt) << text;
   }
+}
+
+TEST(LocaleFree, NumbersOfListsMayHaveBlanksAroundThem) {
+  EXPECT_EQ(read_data_weight(" 0.7 "), 0.7);
+  EXPECT_EQ(read_lr_scales("a= 0.5,b=2 ").at(1).factor, 2);
+  EXPECT_EQ(LrPlan("a= 0.5").rules_for({"a"}).at(0).factor, 0.5);
 }
 
 TEST(LocaleFree, ADecimalIsWrittenAsItIsReadBack) {

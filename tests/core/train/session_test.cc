@@ -121,6 +121,15 @@ TEST(Session, AWholeOfOneUnitIsToldWithTheRemedyUnlessAskedFor) {
           "TinyStack is one unit, gathered as a whole: no module in it is a unit of its own; name "
           "classes in options.wrap_kinds (there are TinyBlock, TinyLinear), or set options.wrap to "
           "FSDP2_WRAP_NONE if that is meant"});
+  ShardOptions by_size;
+  by_size.wrap_min_numel = 1000000;
+  EXPECT_EQ(
+      warnings_of(by_size),
+      std::vector<std::string>{
+          "TinyStack is one unit, gathered as a whole: no module in it is a unit of its own; name "
+          "classes in options.wrap_kinds (there are TinyBlock, TinyLinear), lower "
+          "options.wrap_min_numel (1000000), or set options.wrap to FSDP2_WRAP_NONE if that is "
+          "meant"});
   ShardOptions asked;
   asked.wrap_kinds.emplace();
   EXPECT_TRUE(warnings_of(asked).empty());
