@@ -17,7 +17,7 @@ struct PromptLine {
   std::string place;  // "prompt 3", or "r.jsonl: line 3"
 };
 
-// Of --prompt, --prompts or --records. Throws Failure.
+// The lines of --prompt, --prompts or --records. Throws Failure.
 std::vector<PromptLine> prompt_lines(const GenerateOptions& options);
 
 // The records of a file, for the model that answers them. Its files with images and videos are

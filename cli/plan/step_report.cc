@@ -228,7 +228,7 @@ class Trials {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Of each kind what takes least, if that is less than what is given.
+// What takes least of each kind, if that is less than what is given.
 class BestOfKinds {
  public:
   explicit BestOfKinds(int64_t given) : given_(given) {}

@@ -16,7 +16,8 @@ bool gives_global_batch(const Plan& plan) {
   return plan.origins.count("global-batch") > 0 && plan.options.global_batch > 0;
 }
 
-// Of micro batches on so many ranks that the data are divided over. REQUIRES: there are some.
+// The batch that micro batches make on so many ranks that the data are divided over. REQUIRES:
+// there are some.
 int64_t global_batch_of(const Plan& plan, int64_t ranks) {
   const TrainOptions& o = plan.options;
   const double windows = static_cast<double>(o.micro_batch) * static_cast<double>(o.grad_accum) *

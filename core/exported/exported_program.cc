@@ -111,7 +111,7 @@ class Loader {
 
   using NamedModules = torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
 
-  // The module that is to have the tensor, which nothing in it is called by the name of yet.
+  // The module to register the tensor in, where its name must still be free.
   torch::nn::Module& holder_of(std::string_view what, const BoundTensor& tensor,
                                const NamedModules& modules) const {
     const auto* module = modules.find(parent_path(tensor.name));

@@ -337,8 +337,8 @@ TEST(TrainMistakes, WithAnExportedProgramAreNamed) {
             "--model m.pt2 needs --vocab-size, of the --tokens: a program does not tell its own");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--plain-operators", "--text", "t"}), "");
   EXPECT_EQ(message_of({"--model", "m", "--plain-operators", "--text", "t"}),
-            "--plain-operators: --model m is no exported program, whose operators others would run "
-            "in place of");
+            "--plain-operators: --model m is not an exported program, so it has no operators that "
+            "others could replace");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--sample", "9"}),
             "--sample: --model m.pt2 gives its loss alone, and cannot write text");
   EXPECT_EQ(message_of({"--model", "m.pt2", "--text", "t", "--reshard-budget-gb", "9"}),

@@ -24,8 +24,8 @@ fsdp2_module_options read_module_options(const fsdp2_module_options* given) {
 fsdp2_module_options read_options_without_program(const fsdp2_module_options* given) {
   const fsdp2_module_options options = read_module_options(given);
   FSDP2_CHECK(options.plain_operators == 0, Code::kInvalidArgument,
-              "options.plain_operators: this module is no exported program, whose operators others "
-              "would run in place of: expected 0");
+              "options.plain_operators: this module is not an exported program, so it has no "
+              "operators that others could replace: expected 0");
   return options;
 }
 

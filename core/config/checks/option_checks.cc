@@ -263,7 +263,7 @@ void check_exported(const TrainOptions& o) {
     require(!o.plain_operators,
             "--plain-operators: " +
                 (o.model.empty() ? "--model-config " + o.model_config : "--model " + o.model) +
-                " is no exported program, whose operators others would run in place of");
+                " is not an exported program, so it has no operators that others could replace");
     return;
   }
   const std::string model = "--model " + o.model;

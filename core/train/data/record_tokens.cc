@@ -230,7 +230,7 @@ void check_is_seen(const Record& record, const RecordVision* vision) {
   }
 }
 
-// What an answer has that is left out goes with it.
+// The images and videos of an answer that is left out are left out, too.
 template <typename Seen>
 void leave_out_last(size_t count, std::vector<Seen>* seen) {
   seen->erase(seen->end() - static_cast<std::ptrdiff_t>(std::min(count, seen->size())),

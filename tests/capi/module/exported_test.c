@@ -1,8 +1,9 @@
 /* Models that torch.export and torch.jit.save have written, from C: sharded, trained, saved and
  * loaded again. */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 
-#include "tests/capi/harness.h"
+#include "tests/capi/ranks.h"
 
 #define PROGRAM "tests/parity/exported/llama.pt2"
 #define SCRIPT "tests/parity/scripted/words.pt"
@@ -227,7 +228,21 @@ static void plain_operators_are_those_of_the_file(void) {
   EXPECT_OK(fsdp2_module_destroy(module));
   EXPECT_STATUS(fsdp2_module_create_layer("ReLU", NULL, &options, &module),
                 FSDP2_E_INVALID_ARGUMENT);
-  EXPECT_MESSAGE("options.plain_operators: this module is no exported program");
+  EXPECT_MESSAGE("options.plain_operators: this module is not an exported program");
+}
+
+static void shard_with_other_operators_than_the_peer(fsdp2_mesh mesh, int rank) {
+  fsdp2_module_options options = FSDP2_MODULE_OPTIONS_INIT;
+  fsdp2_module module = {0};
+  fsdp2_shard shard = {0};
+  options.plain_operators = rank;
+  EXPECT_OK(fsdp2_module_from_exported(PROGRAM, &options, &module));
+  EXPECT_STATUS(fsdp2_shard_create(module, mesh, NULL, &shard), FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("the ranks differ in operators: rank 0 has fused, rank 1 has plain");
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+static void ranks_of_other_operators_are_refused(void) {
+  on_ranks("operators", 2, 0, shard_with_other_operators_than_the_peer);
 }
 
 static void files_that_are_none_are_named(void) {
@@ -248,6 +263,7 @@ int main(void) {
   RUN(layers_are_checkpointed_by_default);
   RUN(the_seed_decides_on_dropout);
   RUN(plain_operators_are_those_of_the_file);
+  RUN(ranks_of_other_operators_are_refused);
   RUN(files_that_are_none_are_named);
   return harness_result();
 }

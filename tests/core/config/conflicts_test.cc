@@ -20,8 +20,7 @@ using ::testing::HasSubstr;
 struct Conflict {
   std::string keys;     // lines of a plain file
   std::string message;  // begins with this
-  // Of the lines, those that the message has a place for; the other side is a key that is not
-  // given.
+  // Those lines that the message has a place for; the other side is a key that is not given.
   std::vector<int> lines;
 };
 

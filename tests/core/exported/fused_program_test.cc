@@ -187,7 +187,7 @@ TEST_F(FusedProgram, NormsRunAsOurOwnInTheDtypeOfTheirLoopsAlone) {
   Nodes narrow = norm_nodes();
   find(narrow, "narrow") = cast("narrow", "scaled", kBFloat16);
   EXPECT_EQ(runs_of("aten::rsqrt", narrow, inputs(at::kBFloat16, 2), kBFloat16), 0);
-  // Of one number each, which the weights have two of.
+  // Rows of one number, where the weights have two.
   EXPECT_EQ(runs_of("aten::rsqrt", norm_nodes(), inputs(at::kFloat, 1)), 1);
   Nodes nodes = norm_nodes();
   nodes.erase(nodes.begin());

@@ -145,7 +145,7 @@ TEST_P(Encoders, EqualPyTorchs) {
         const c10::NoGradGuard no_grad;
         expect_logits(logits_of(part_of(batch, 0, 4)), record, expected, tolerance);
       }
-      // Of the mean over the batch, as ranks may have more rows than others.
+      // Its part of the mean over the batch, as ranks may have more rows than others.
       const int64_t first = 4 * world->rank() / world->size();
       const Part own = part_of(batch, first, 4 * (world->rank() + 1) / world->size() - first);
       const int64_t targets = part_of(batch, 0, 4).targets.ne(-100).sum().item<int64_t>();
