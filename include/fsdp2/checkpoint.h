@@ -57,9 +57,10 @@ FSDP2_CALL fsdp2_save_options_init(fsdp2_save_options* options, size_t struct_si
  * full or not writable), the same on all ranks; an older checkpoint at `path` or beside it is then
  * untouched. Per-rank files are replaced one by one: if a save is interrupted, its step counts as
  * missing, and a load takes the step before it. If old files cannot be removed, that is logged and
- * is not an error. FSDP2_E_NOT_FINITE on all ranks, before anything is written, if a step has
- * applied gradients that are not finite and values to be saved are infinite or NaN since: no good
- * checkpoint gives way to such a state unless options.allow_not_finite asks for it.
+ * is not an error. FSDP2_E_NOT_FINITE on all ranks, before anything is written, if values to be
+ * saved are infinite or NaN since a step that may have ruined them (gradients that are not finite,
+ * a huge learning rate, an eps of 0) or a fsdp2_optimizer_run: no good checkpoint gives way to such
+ * a state unless options.allow_not_finite asks for it.
  * FSDP2_E_WRONG_STATE, before anything is written, if a parameter has no values yet
  * (defer_values). */
 FSDP2_CALL fsdp2_checkpoint_save(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,

@@ -14,6 +14,7 @@
 #include "capi/object.h"
 #include "capi/sized_struct.h"
 #include "core/fsdp/parameter_values.h"
+#include "core/fsdp/tree.h"
 #include "core/train/optim/adamw.h"
 #include "core/train/optim/muon.h"
 #include "core/train/optim/optimizer.h"
@@ -281,6 +282,10 @@ fsdp2_status fsdp2_optimizer_run(fsdp2_optimizer optimizer) {
       capi::enter(call, *object->shard->module);
     }
     object->optimizer->step();
+    fsdp2::fsdp::Tree& tree = object->optimizer->root().tree();
+    if (tree.cause_of_bad_values().empty()) {
+      tree.set_cause_of_bad_values("an update whose gradients nobody has looked at");
+    }
   });
 }
 

@@ -31,17 +31,19 @@ double first_bad(const ckpt::StateDict& state) {
 
 void check_finite(const TrainingObjects& objects) {
   const std::string& cause = objects.root->tree().cause_of_bad_values();
-  if (cause.empty()) {
-    return;
-  }
-  const ckpt::StateDict state = state_to_save(objects);
-  const at::Tensor first = at::tensor({first_bad(state)}, at::device(at::kCPU).dtype(at::kDouble));
+  // A rank may have updated its shards by itself.
+  const double own = cause.empty() ? kNone : first_bad(state_to_save(objects));
+  const at::Tensor first = at::tensor({own}, at::device(at::kCPU).dtype(at::kDouble));
   objects.root->mesh().team().control().all_reduce(first, ReduceOp::kMax).wait();
   const double number = *first.const_data_ptr<double>();
-  FSDP2_CHECK(number == kNone, Code::kNotFinite,
-              "{} is infinite or NaN since {}: it is not saved, so that no good checkpoint gives "
-              "way to it; go on from the last good one, or save with options.allow_not_finite",
-              state.tensors[static_cast<size_t>(-number)].name, cause);
+  if (number == kNone) {
+    return;
+  }
+  fail(Code::kNotFinite,
+       "{} is infinite or NaN since {}: it is not saved, so that no good checkpoint gives way to "
+       "it; go on from the last good one, or save with options.allow_not_finite",
+       state_to_save(objects).tensors[static_cast<size_t>(-number)].name,
+       cause.empty() ? "an update on another rank" : cause);
 }
 
 }  // namespace fsdp2::train

@@ -1,4 +1,4 @@
-// Keeps values that a step is known to have ruined out of checkpoints.
+// Keeps values that an update has ruined out of checkpoints.
 #pragma once
 
 #include "core/train/state/training_state.h"
@@ -6,8 +6,8 @@
 namespace fsdp2::train {
 
 // kNotFinite on all ranks, naming the first tensor of the objects' state that has an infinity or
-// NaN on any rank, if something is known to have made such values (Tree::cause_of_bad_values).
-// Looks at no value otherwise. Collective: one all-reduce of a number, where there is a cause.
+// NaN on any rank, if something may have made such values (Tree::cause_of_bad_values). Looks at no
+// value otherwise. Collective: one all-reduce of a number.
 void check_finite(const TrainingObjects& objects);
 
 }  // namespace fsdp2::train

@@ -21,6 +21,7 @@
 #include "core/nn/token_loss.h"
 #include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
+#include "core/train/step/doubtful_update.h"
 #include "core/train/step/missing_gradients.h"
 #include "core/train/step/not_finite.h"
 #include "core/train/step/out_of_memory.h"
@@ -28,9 +29,6 @@
 namespace fsdp2::train {
 
 namespace {
-
-// A value that moves less overflows after many steps alone, whose losses tell.
-constexpr double kHugeMove = 1e6;
 
 ScheduleOptions with_peak(ScheduleOptions options, double peak) {
   options.peak = peak;
@@ -239,18 +237,20 @@ void TrainStep::check_may_skip(const Computed& computed) const {
               computed.result.step, computed.trouble, skips_in_row_);
 }
 
-// An infinite loss alone leaves the values as good as they were. Finite gradients ruin them by a
-// huge learning rate, which the next step's loss would show: too late for a checkpoint of this one.
+// An infinite loss alone leaves the values as good as they were.
 void TrainStep::note_bad_values(const StepResult& result) {
   fsdp::Tree& tree = optimizer_->root().tree();
+  if (!tree.cause_of_bad_values().empty()) {
+    return;
+  }
   const bool is_finite = std::isfinite(result.grad_norm);
-  const bool is_sound = is_finite && result.lr * std::max(1.0, result.grad_norm) < kHugeMove;
-  if (is_sound || !tree.cause_of_bad_values().empty()) {
+  const std::string doubt = is_finite ? doubt_of_update(*optimizer_, result.grad_norm) : "";
+  if (is_finite && doubt.empty()) {
     return;
   }
   tree.set_cause_of_bad_values(
       is_finite
-          ? fmt::format("step {}, whose learning rate is {:g}", result.step, result.lr)
+          ? fmt::format("step {}, whose {}", result.step, doubt)
           : fmt::format("step {}, which applied gradients that are infinite or NaN", result.step));
   if (!is_finite && optimizer_->root().mesh().team().rank() == 0) {
     log(LogLevel::kWarning, "step",

@@ -13,6 +13,7 @@
 
 #include "core/train/optim/adamw.h"
 #include "core/train/state/finite_values.h"
+#include "core/train/step/doubtful_update.h"
 #include "core/train/step/train_step.h"
 #include "tests/support/errors.h"
 #include "tests/support/ranks.h"
@@ -254,6 +255,42 @@ TEST(NotFinite, ValuesThatAHugeLearningRateRuinedAreNotSaved) {
         message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
         HasSubstr(
             "is infinite or NaN since step 0, whose learning rate is 1e+39: it is not saved"));
+  });
+}
+
+// Adam divides 0 by 0 where a gradient is 0.
+TEST(NotFinite, ValuesThatAnEpsOfZeroRuinedAreNotSaved) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const JudgedJob job(world, options_with(NotFinite::kError));
+    const std::shared_ptr<Optimizer> optimizer = make_adamw(job.root, {1e-2, 0.9, 0.999, 0.0, 0.0});
+    TrainStep step(job.model, optimizer, options_with(NotFinite::kError));
+    EXPECT_TRUE(step.run(judged_batch({{0.0, kSound, 0.0}})).finite);
+    EXPECT_THAT(message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
+                HasSubstr("is infinite or NaN since step 0, whose eps is 0"));
+  });
+}
+
+TEST(NotFinite, ADecayThatGrowsValuesIsDoubted) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    const JudgedJob job(world, options_with(NotFinite::kError));
+    const auto doubt_of = [&](double decay) {
+      return doubt_of_update(*make_adamw(job.root, {1.0, 0.9, 0.999, 1e-8, decay}), 1.0);
+    };
+    EXPECT_EQ(doubt_of(0.1), "");
+    EXPECT_EQ(doubt_of(1e45), "weight decay is 1e+45");
+  });
+}
+
+// Another rank may have updated its shards by hand, which only it knows.
+TEST(NotFinite, ValuesOfOneRankThatMayBeBadAreLookedAtThere) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    const JudgedJob job(world, options_with(NotFinite::kError));
+    if (world->rank() == 1) {
+      job.root->tree().set_cause_of_bad_values("a test");
+      job.optimizer->params()[1]->local_values().fill_(kNan);
+    }
+    EXPECT_THAT(message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
+                HasSubstr(world->rank() == 1 ? "since a test" : "since an update on another rank"));
   });
 }
 
