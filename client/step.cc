@@ -32,6 +32,7 @@ void make_step(const config::TrainOptions& options, fsdp2_shard shard, fsdp2_opt
   fsdp2_step_options step = FSDP2_STEP_OPTIONS_INIT;
   step.accumulate = static_cast<int32_t>(options.grad_accum);
   step.accumulate_last = options.accum_sync == "last" ? 1 : 0;
+  step.vocabulary_last = options.accum_sync == "vocabulary" ? 1 : 0;
   step.schedule = kSchedules.at(options.lr_schedule);
   step.warmup_steps = options.warmup;
   step.total_steps = options.steps;

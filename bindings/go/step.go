@@ -44,6 +44,7 @@ const (
 type StepOptions struct {
 	Accumulate     int      // micro batches per step
 	AccumulateLast bool     // reduce gradients at the last micro batch only
+	VocabularyLast bool     // reduce those of units with an embedding table or the head at the last micro batch only
 	Schedule       Schedule // after the warm-up
 	WarmupSteps    int
 	TotalSteps     int     // length of the schedule, warm-up included
@@ -69,6 +70,7 @@ func DefaultStepOptions() StepOptions {
 	return StepOptions{
 		Accumulate:        int(raw.Accumulate),
 		AccumulateLast:    raw.AccumulateLast != 0,
+		VocabularyLast:    raw.VocabularyLast != 0,
 		Schedule:          Schedule(raw.Schedule),
 		WarmupSteps:       int(raw.WarmupSteps),
 		TotalSteps:        int(raw.TotalSteps),
@@ -90,7 +92,7 @@ func (o *StepOptions) raw() *capi.StepOptions {
 		return nil
 	}
 	raw := sized[capi.StepOptions]()
-	raw.Accumulate, raw.AccumulateLast = to32(o.Accumulate), flag(o.AccumulateLast)
+	raw.Accumulate, raw.AccumulateLast, raw.VocabularyLast = to32(o.Accumulate), flag(o.AccumulateLast), flag(o.VocabularyLast)
 	raw.Schedule, raw.WarmupSteps, raw.TotalSteps = int32(o.Schedule), int64(o.WarmupSteps), int64(o.TotalSteps)
 	raw.MinLrRatio, raw.MaxGradNorm = o.MinLRRatio, o.MaxGradNorm
 	raw.LossScale, raw.LossScaleInterval = o.LossScale, int64(o.LossScaleInterval)

@@ -133,7 +133,7 @@ std::vector<Saving> savings_of(const TrainOptions& run) {
       [](TrainOptions& r) { r.reshard_after_forward = "false"; });
   add(Kind::kGathers, "--reshard-after-forward true",
       [](TrainOptions& r) { r.reshard_after_forward = "true"; });
-  if (run.accum_sync == "last" && run.grad_accum > 1) {
+  if (run.accum_sync != "every" && run.grad_accum > 1) {
     add(Kind::kReductions, "--accum-sync every", [](TrainOptions& r) { r.accum_sync = "every"; });
   }
   if (run.chunked_loss == 0 && run.micro_batch * run.seq_len > kChunk) {

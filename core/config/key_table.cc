@@ -140,8 +140,9 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {steps,
        "accum-sync",
        &o->accum_sync,
-       "Reduce gradients after each micro batch, or after the last",
-       {"every", "last"}},
+       "Reduce gradients after each micro batch, after the last, or after the last those of units "
+       "that hold an embedding table or the head",
+       {"every", "last", "vocabulary"}},
       {steps,
        "loss-mean",
        &o->loss_mean,

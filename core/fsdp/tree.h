@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fsdp/held_reductions.h"
 #include "core/fsdp/scheduler.h"
 #include "core/nn/module.h"
 
@@ -17,8 +18,8 @@ class Unit;
 
 // How a step of the tree is taken, as far as that decides how much memory it needs.
 struct StepShape {
-  bool reduces_last = false;  // gradients of the micro batches before the last stay unreduced
-  int64_t loss_chunk = 0;     // labels that the loss computes at a time (nn::LossChunk)
+  ReducedLast reduced_last = ReducedLast::kNone;
+  int64_t loss_chunk = 0;  // labels that the loss computes at a time (nn::LossChunk)
 };
 
 class Tree {

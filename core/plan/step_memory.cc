@@ -76,8 +76,8 @@ void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches
   const fsdp::StepShape& shape = root.tree().step_shape();
   const nn::LossChunk chunk(module, shape.loss_chunk);
   std::optional<fsdp::HeldReductions> held;
-  if (shape.reduces_last && micro_batches > 1) {
-    held.emplace(root);
+  if (micro_batches > 1) {
+    held.emplace(root, shape.reduced_last);
   }
   try {
     for (int64_t micro = 0; micro < micro_batches; ++micro) {
@@ -115,8 +115,9 @@ StepMemory rehearse_step(fsdp::Unit& root, const nn::Values& inputs, int64_t mic
               root.mesh().device().str());
   const nn::Module& module = *root.modules().front();
   // The third micro batch meets what the second has met: gradients of those before. Where the last
-  // alone reduces, it is one more.
-  const int64_t different = root.tree().step_shape().reduces_last ? 3 : 2;
+  // alone reduces some, it is one more.
+  const bool is_last_alike = root.tree().step_shape().reduced_last == fsdp::ReducedLast::kNone;
+  const int64_t different = is_last_alike ? 2 : 3;
   const nn::Values batch = moved_to_meta(module, inputs);
   const auto step = [&] { take_step(root, batch, std::min(micro_batches, different)); };
   install_shape_rules();

@@ -62,11 +62,16 @@ typedef struct fsdp2_step_options {
   /* Steps, the warm-up included, after which a linear or cosine schedule is at its final learning
    * rate; 0: total_steps. */
   int64_t decay_steps;
+  /* 1: units that hold an embedding table or the head ("lm_head") reduce gradients at the last
+   * micro batch only, and the others at each: those tables have much traffic and little to compute.
+   * Without effect beside accumulate_last. */
+  int32_t vocabulary_last;
+  int32_t reserved;
 } fsdp2_step_options;
 /* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
   { (uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000, \
-    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0, 0.0, 0 }
+    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0, 0.0, 0, 0, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
 
@@ -90,7 +95,7 @@ typedef struct fsdp2_step_result {
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
  * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that does not
- * count labels. */
+ * count labels, and for vocabulary_last on one without such tables. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the

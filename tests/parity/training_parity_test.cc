@@ -79,7 +79,9 @@ std::unique_ptr<train::Optimizer> optimizer_of(const json& options,
 train::StepOptions step_options_of(const json& options) {
   train::StepOptions step;
   step.accumulate = options.at("grad_accum");
-  step.accumulate_last = options.at("accum_sync") == "last";
+  if (options.at("accum_sync") == "last") {
+    step.reduced_last = fsdp::ReducedLast::kAll;
+  }
   step.max_grad_norm = options.at("clip");
   step.schedule.shape = train::schedule_shape(options.at("lr_schedule"));
   step.schedule.steps = options.at("steps");

@@ -70,7 +70,9 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("loss_mean", &fsdp2_step_options::loss_mean, ReadBy<read_loss_mean>()),
     Field("loss_chunk", &fsdp2_step_options::loss_chunk, Range{0, std::numeric_limits<int32_t>::max()}),
     Field("start_lr_ratio", &fsdp2_step_options::start_lr_ratio, NumberRange{0.0, 1.0}),
-    Field("decay_steps", &fsdp2_step_options::decay_steps, Range{0, kMaxSteps}));
+    Field("decay_steps", &fsdp2_step_options::decay_steps, Range{0, kMaxSteps}),
+    Field("vocabulary_last", &fsdp2_step_options::vocabulary_last, Flag()),
+    Field("reserved", &fsdp2_step_options::reserved, Reserved()));
 // clang-format on
 
 namespace {
@@ -78,7 +80,11 @@ namespace {
 train::StepOptions step_options(const fsdp2_step_options& options, double peak) {
   train::StepOptions out;
   out.accumulate = options.accumulate;
-  out.accumulate_last = options.accumulate_last != 0;
+  if (options.accumulate_last != 0) {
+    out.reduced_last = fsdp::ReducedLast::kAll;
+  } else if (options.vocabulary_last != 0) {
+    out.reduced_last = fsdp::ReducedLast::kVocabulary;
+  }
   out.max_grad_norm = options.max_grad_norm;
   out.schedule.peak = peak;
   out.schedule.shape = read_schedule(options.schedule);

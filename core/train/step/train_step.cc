@@ -104,8 +104,11 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
   FSDP2_CHECK(options_.loss_chunk >= 0, Code::kInvalidArgument,
               "loss_chunk: expected at least 1 label, or 0 for the loss's own choice, got {}",
               options_.loss_chunk);
+  FSDP2_CHECK(
+      options_.reduced_last != fsdp::ReducedLast::kVocabulary || fsdp::has_vocabulary(*module_),
+      Code::kUnsupported, "vocabulary_last: the module has no embedding table, and no 'lm_head'");
   const nn::LossChunk has_chunks(*module_, options_.loss_chunk);
-  optimizer_->root().tree().set_step_shape({options_.accumulate_last, options_.loss_chunk});
+  optimizer_->root().tree().set_step_shape({options_.reduced_last, options_.loss_chunk});
 }
 
 void TrainStep::set_position(int64_t next_step) {
@@ -148,8 +151,8 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
   std::vector<at::Tensor> losses;
   const nn::LossChunk chunk(*module_, options_.loss_chunk);
   std::optional<fsdp::HeldReductions> held;
-  if (options_.accumulate_last && batch.size() > 1) {
-    held.emplace(optimizer_->root());
+  if (batch.size() > 1) {
+    held.emplace(optimizer_->root(), options_.reduced_last);
   }
   for (size_t micro = 0; micro < batch.size(); ++micro) {
     if (held && micro + 1 == batch.size()) {

@@ -39,10 +39,10 @@ enum class NotFinite {
 };
 
 struct StepOptions {
-  int64_t accumulate = 1;        // micro batches a step
-  bool accumulate_last = false;  // reduce gradients at the last micro batch only
-  double max_grad_norm = 0.0;    // 0: no clipping
-  ScheduleOptions schedule;      // its peak rate is the optimizer's when the step is made
+  int64_t accumulate = 1;  // micro batches a step
+  fsdp::ReducedLast reduced_last = fsdp::ReducedLast::kNone;
+  double max_grad_norm = 0.0;  // 0: no clipping
+  ScheduleOptions schedule;    // its peak rate is the optimizer's when the step is made
   std::optional<LossScalerOptions> loss_scaling;
   LossMean loss_mean = LossMean::kMicroBatches;
   int64_t loss_chunk = 0;  // labels that the loss computes at a time (nn::TokenLoss); 0: its own
@@ -82,7 +82,7 @@ class TrainStep {
   // Collective. batch: the inputs of each micro batch in turn, undefined for None. The module's
   // output is its loss. After an error on any rank the tree is back in its sharded state and holds
   // no gradients; one that is the same on all ranks (kNotFinite) is told to nobody. The units'
-  // settings are the caller's; with accumulate_last, reductions are off inside alone.
+  // settings are the caller's; with reduced_last, reductions are off inside alone.
   StepResult run(const std::vector<std::vector<at::Tensor>>& batch);
 
   int64_t position() const { return next_step_; }

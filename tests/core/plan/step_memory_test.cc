@@ -150,13 +150,10 @@ int64_t measured(const Case& test) {
     const auto held = static_cast<int64_t>(fsdp::held_bytes(*model));
     const PeakBytes peak;
     const nn::LossChunk chunk(*model, test.shape.loss_chunk);
-    std::optional<fsdp::HeldReductions> reductions;
-    if (test.shape.reduces_last) {
-      reductions.emplace(*root);
-    }
+    fsdp::HeldReductions reductions(*root, test.shape.reduced_last);
     for (int micro = 0; micro < test.micro_batches; ++micro) {
-      if (reductions && micro + 1 == test.micro_batches) {
-        reductions->release();
+      if (micro + 1 == test.micro_batches) {
+        reductions.release();
       }
       (*model)(inputs).toTensor().backward();
     }
@@ -235,8 +232,9 @@ Case shaped(const fsdp::StepShape& shape, Case test) {
   return test;
 }
 
-constexpr fsdp::StepShape kReducesLast = {/*reduces_last=*/true};
-constexpr fsdp::StepShape kSmallChunks = {/*reduces_last=*/false, /*loss_chunk=*/8};
+constexpr fsdp::StepShape kReducesLast = {fsdp::ReducedLast::kAll};
+constexpr fsdp::StepShape kTablesLast = {fsdp::ReducedLast::kVocabulary};
+constexpr fsdp::StepShape kSmallChunks = {fsdp::ReducedLast::kNone, /*loss_chunk=*/8};
 
 using Reshard = fsdp::ReshardAfterForward;
 INSTANTIATE_TEST_SUITE_P(
@@ -261,6 +259,8 @@ INSTANTIATE_TEST_SUITE_P(
         shaped(kReducesLast, {"TwoReduceLast", "tiny-llama", 4, {}, nullptr, 2}),
         shaped(kReducesLast, {"ThreeReduceLast", "tiny-llama", 4, {}, nullptr, 3}),
         shaped(kReducesLast, {"FourReduceLast", "tiny-llama", 4, mixed(), nullptr, 4}),
+        shaped(kTablesLast, {"TwoReduceTablesLast", "tiny-llama", 4, {}, nullptr, 2}),
+        shaped(kTablesLast, {"FourReduceTablesLast", "tiny-gpt2", 4, mixed(), nullptr, 4}),
         shaped(kSmallChunks, {"ChunksOfTheStep"}), with_dropout({"Dropout"}),
         with_dropout({"Gpt2Dropout", "tiny-gpt2"}), seeing(at::ones({4, 32}, at::kLong), {"Mask"}),
         with_dropout(seeing(at::ones({4, 32}, at::kLong), {"MaskAndDropout"})),

@@ -74,7 +74,7 @@ TEST(SharedSequencesStep, TakesTheMeanOverAllLabels) {
   StepOptions options;
   options.accumulate = kMicroBatches;
   options.loss_mean = LossMean::kTokens;
-  options.accumulate_last = true;
+  options.reduced_last = fsdp::ReducedLast::kAll;
   expect_same_steps(options);
 }
 

@@ -22,6 +22,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
   static const std::map<std::string, std::vector<double>> kNumbers = {
       {"accumulate", {1, 1, 1, 2}},
       {"accumulate_last", kFlag},
+      {"vocabulary_last", kFlag},
       {"allow_not_finite", kFlag},
       {"async_op", kFlag},
       {"backend", {FSDP2_BACKEND_AUTO, FSDP2_BACKEND_THREAD}},

@@ -696,6 +696,8 @@ type StepOptions struct {
 	LossChunk         int32
 	StartLrRatio      float64
 	DecaySteps        int64
+	VocabularyLast    int32
+	Reserved          int32
 }
 
 // StepResult is fsdp2_step_result.

@@ -637,6 +637,8 @@ Base.@kwdef struct fsdp2_step_options
     loss_chunk::Int32 = 0
     start_lr_ratio::Cdouble = 0.0
     decay_steps::Int64 = 0
+    vocabulary_last::Int32 = 0
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_step_result

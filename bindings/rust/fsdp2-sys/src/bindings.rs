@@ -8561,12 +8561,14 @@ pub struct fsdp2_step_options {
     pub loss_chunk: i32,
     pub start_lr_ratio: f64,
     pub decay_steps: i64,
+    pub vocabulary_last: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_options>(),
-        96usize,
+        104usize,
         concat!("Size of: ", stringify!(fsdp2_step_options))
     );
     assert_eq!(
@@ -8846,6 +8848,40 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_decay_steps();
+    fn test_field_vocabulary_last() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vocabulary_last) as usize - ptr as usize
+            },
+            96usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(vocabulary_last)
+            )
+        );
+    }
+    test_field_vocabulary_last();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            100usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(

@@ -47,6 +47,8 @@ options! {
         accumulate: i32,
         /// Reduce gradients at the last micro batch only.
         accumulate_last: bool,
+        /// Reduce the gradients of units with an embedding table or the head at the last micro batch only.
+        vocabulary_last: bool,
         /// After the warm-up.
         schedule: Schedule,
         /// Steps in which the learning rate rises.

@@ -50,6 +50,7 @@ std::vector<std::vector<MicroBatch>> uneven_batches() {
 struct Outcome {
   StepResult result;
   std::vector<at::Tensor> updates;  // what a step of rate 1 took from each parameter: its gradient
+  int64_t reduce_scatters = 0;
 };
 
 std::shared_ptr<nn::Module> model_with_values() {
@@ -75,7 +76,10 @@ Outcome take_step(const std::shared_ptr<Team>& team,
   for (const MicroBatch& micro : batches[static_cast<size_t>(team->rank())]) {
     batch.push_back({micro.tokens, micro.labels});
   }
-  Outcome outcome{step.run(batch), {}};
+  root->scheduler().reset_stats();
+  Outcome outcome;
+  outcome.result = step.run(batch);
+  outcome.reduce_scatters = root->scheduler().stats().reduce_scatters;
   for (const fsdp::ShardedParam* param : root->parameters()) {
     outcome.updates.push_back(full_parameter(*root, *param));
   }
@@ -144,13 +148,20 @@ TEST(LossChunk, OfAnySizeGivesTheSameLossAndGradients) {
 
 TEST(LossMean, OverTokensEqualsOneRankWithOneBigBatch) {
   const Outcome expected = one_big_batch(uneven_batches());
-  for (const bool accumulate_last : {false, true}) {
+  struct Policy {
+    fsdp::ReducedLast reduced_last;
+    int64_t reduce_scatters;  // of two layers, and of the root with its tables
+  };
+  using fsdp::ReducedLast;
+  for (const Policy policy : {Policy{ReducedLast::kNone, 6}, Policy{ReducedLast::kVocabulary, 5},
+                              Policy{ReducedLast::kAll, 3}}) {
     run_ranks(kRanks, [&](const std::shared_ptr<World>& world) {
       StepOptions options = options_of(LossMean::kTokens);
-      options.accumulate_last = accumulate_last;
+      options.reduced_last = policy.reduced_last;
       const Outcome actual = take_step(world, uneven_batches(), options);
       EXPECT_EQ(actual.result.n_labels, 8 + 0 + 3 + 5);
       EXPECT_NEAR(actual.result.loss, expected.result.loss, 1e-6);
+      EXPECT_EQ(actual.reduce_scatters, policy.reduce_scatters);
       expect_equal_updates(actual, expected);
     });
   }

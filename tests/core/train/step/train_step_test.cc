@@ -35,13 +35,15 @@ struct Job {
   std::unique_ptr<TrainStep> step;
 };
 
-Job job_of(const std::shared_ptr<World>& world, int64_t accumulate, bool accumulate_last) {
+using fsdp::ReducedLast;
+
+Job job_of(const std::shared_ptr<World>& world, int64_t accumulate, ReducedLast reduced_last) {
   Job job;
   job.model = std::make_shared<Squared>();
   job.root = fsdp::fully_shard_by_kind(job.model, Mesh::for_fsdp(world, 2), {}, {"TinyBlock"});
   StepOptions options;
   options.accumulate = accumulate;
-  options.accumulate_last = accumulate_last;
+  options.reduced_last = reduced_last;
   job.step = std::make_unique<TrainStep>(job.model, make_adamw(job.root, {}), options);
   return job;
 }
@@ -63,10 +65,11 @@ std::string flags_of(fsdp::Unit& root) {
 }
 
 TEST(TrainStep, LeavesTheCallersSettingsAsTheyAre) {
-  for (const bool accumulate_last : {false, true}) {
+  for (const ReducedLast reduced_last : {ReducedLast::kNone, ReducedLast::kAll}) {
+    const bool accumulate_last = reduced_last == ReducedLast::kAll;
     for (const int64_t micro_batches : {1, 2}) {
       run_ranks(4, [&](const std::shared_ptr<World>& world) {
-        const Job job = job_of(world, micro_batches, accumulate_last);
+        const Job job = job_of(world, micro_batches, reduced_last);
         const TinyStack& stack = *job.model->stack;
         fsdp::find_unit(*stack.blocks[0])->set_requires_all_reduce(false);
         fsdp::find_unit(*stack.blocks[1])->set_requires_gradient_sync(false);
@@ -85,9 +88,16 @@ TEST(TrainStep, LeavesTheCallersSettingsAsTheyAre) {
   }
 }
 
+TEST(TrainStep, WithoutAVocabularyCannotReduceItLast) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    EXPECT_EQ(error_of([&] { job_of(world, 2, ReducedLast::kVocabulary); }).code(),
+              Code::kUnsupported);
+  });
+}
+
 TEST(TrainStep, ThatFailsLeavesNoGradientsToTheNext) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
-    const Job job = job_of(world, /*accumulate=*/2, /*accumulate_last=*/false);
+    const Job job = job_of(world, /*accumulate=*/2, ReducedLast::kNone);
     auto batch = batch_of(2);
     batch[1] = {at::ones({2, 3})};
     EXPECT_ANY_THROW(job.step->run(batch));

@@ -7,6 +7,7 @@ import io.fsdp2.internal.fsdp2_step_options;
 public final class StepOptions {
   private final int accumulate;
   private final boolean accumulateLast;
+  private final boolean vocabularyLast;
   private final Schedule schedule;
   private final long warmupSteps;
   private final long totalSteps;
@@ -24,6 +25,7 @@ public final class StepOptions {
   private StepOptions(Builder builder) {
     accumulate = builder.accumulate;
     accumulateLast = builder.accumulateLast;
+    vocabularyLast = builder.vocabularyLast;
     schedule = builder.schedule;
     warmupSteps = builder.warmupSteps;
     totalSteps = builder.totalSteps;
@@ -52,6 +54,13 @@ public final class StepOptions {
   /** Reduce gradients at the last micro batch only. */
   public boolean accumulateLast() {
     return accumulateLast;
+  }
+
+  /**
+   * Reduce the gradients of units with an embedding table or the head at the last micro batch only.
+   */
+  public boolean vocabularyLast() {
+    return vocabularyLast;
   }
 
   /** The learning rate after the warm-up. */
@@ -127,6 +136,7 @@ public final class StepOptions {
     fsdp2_step_options raw = new fsdp2_step_options();
     raw.setAccumulate(accumulate);
     raw.setAccumulate_last(accumulateLast ? 1 : 0);
+    raw.setVocabulary_last(vocabularyLast ? 1 : 0);
     raw.setSchedule(schedule.number());
     raw.setWarmup_steps(warmupSteps);
     raw.setTotal_steps(totalSteps);
@@ -147,6 +157,7 @@ public final class StepOptions {
   public static final class Builder {
     private int accumulate;
     private boolean accumulateLast;
+    private boolean vocabularyLast;
     private Schedule schedule;
     private long warmupSteps;
     private long totalSteps;
@@ -166,6 +177,7 @@ public final class StepOptions {
         Raw.fsdp2_step_options_init(raw, raw.getStruct_size());
         accumulate = raw.getAccumulate();
         accumulateLast = raw.getAccumulate_last() != 0;
+        vocabularyLast = raw.getVocabulary_last() != 0;
         schedule = Schedule.of(raw.getSchedule());
         warmupSteps = raw.getWarmup_steps();
         totalSteps = raw.getTotal_steps();
@@ -191,6 +203,15 @@ public final class StepOptions {
     /** Reduce gradients at the last micro batch only. */
     public Builder accumulateLast(boolean accumulateLast) {
       this.accumulateLast = accumulateLast;
+      return this;
+    }
+
+    /**
+     * Reduce the gradients of units with an embedding table or the head at the last micro batch
+     * only.
+     */
+    public Builder vocabularyLast(boolean vocabularyLast) {
+      this.vocabularyLast = vocabularyLast;
       return this;
     }
 
