@@ -122,7 +122,7 @@ at::Tensor ShardedParam::view_local() const {
 }
 
 void ShardedParam::cast_shard(at::ScalarType dtype) {
-  if (dtype == this->dtype()) {
+  if (dtype == this->dtype() || !at::isFloatingType(this->dtype())) {
     return;
   }
   FSDP2_CHECK(
@@ -137,7 +137,8 @@ void ShardedParam::cast_shard(at::ScalarType dtype) {
   if (whole_) {
     unsharded_.set_data(unsharded_.detach().to(dtype));
   } else {
-    shard_flat_ = shard_flat_.to(dtype);
+    const at::Tensor cast = shard_flat_.to(dtype);
+    shard_flat_ = shard_flat_.is_pinned() ? cast.pin_memory() : cast;
     sharded_ = local_values().detach().set_requires_grad(requires_grad);
   }
   if (computes_in_own_dtype_) {

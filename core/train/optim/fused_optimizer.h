@@ -5,9 +5,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +20,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/fsdp/group/sharded_param.h"
 #include "core/nn/kernels/adamw_loop.h"
 #include "core/train/optim/optimizer.h"
 
@@ -27,6 +31,22 @@ struct ChanceOfElements {
   uint64_t key = 0;  // the parameter's
   nn::cpu_kernels::ElementPlaces places;
 };
+
+// A divisor as kernels take it: a norm over max_norm may be beyond fp32, and then leaves nothing of
+// gradients either way.
+inline double in_fp32(double divisor) {
+  return std::min(divisor, static_cast<double>(std::numeric_limits<float>::max()));
+}
+
+// kWrongState if the parameter has been cast since its state was made (Tree::cast_parameters).
+inline void check_not_cast(const fsdp::ShardedParam& param, const at::Tensor& state,
+                           at::ScalarType expected) {
+  FSDP2_CHECK(
+      state.scalar_type() == expected, Code::kWrongState,
+      "{}: the optimizer's state is in {}, and is to be in {} since the parameter was cast: "
+      "make a new optimizer",
+      param.name(), c10::toString(state.scalar_type()), c10::toString(expected));
+}
 
 // Tensor lists of parameters with a gradient.
 struct FusedLists {
@@ -100,7 +120,7 @@ class FusedOptimizer : public Optimizer {
       return std::nullopt;
     }
     const at::Device device = lists.params.front().device();
-    return at::scalar_tensor(divisor, at::device(device).dtype(at::kFloat));
+    return at::scalar_tensor(in_fp32(divisor), at::device(device).dtype(at::kFloat));
   }
 
   // Appends the state of params_[index], which is about to be updated.

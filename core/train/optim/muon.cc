@@ -218,7 +218,7 @@ class Muon final : public FusedOptimizer<MuonOptions> {
       return {};
     }
     const MuonOptions& options = options_of(group_of(index));
-    const at::Tensor gradient = grad_divisor == 1.0 ? given : given / grad_divisor;
+    const at::Tensor gradient = grad_divisor == 1.0 ? given : given / in_fp32(grad_divisor);
     const at::Tensor& momentum = make_momentum(index);
     momentum.lerp_(gradient, 1.0 - options.momentum);
     return (options.nesterov ? gradient.lerp(momentum, options.momentum) : momentum)
@@ -252,6 +252,7 @@ class Muon final : public FusedOptimizer<MuonOptions> {
     if (!momentum.defined()) {
       momentum = at::zeros_like(params_[index]->sharded().detach());
     }
+    check_not_cast(*params_[index], momentum, params_[index]->dtype());
     return momentum;
   }
 

@@ -91,6 +91,7 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
     if (!momentum.defined()) {
       momentum = at::zeros_like(params_[index]->sharded().detach());
     }
+    check_not_cast(*params_[index], momentum, params_[index]->dtype());
     return momentum;
   }
 

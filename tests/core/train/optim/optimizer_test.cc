@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim.h>
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "core/train/optim/sgd.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/support/checklist_models.h"
+#include "tests/support/errors.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2::train {
@@ -162,6 +164,53 @@ TEST(OptimizerState, TakesWhatWasSaidBeforeThereWasAny) {
       }
     });
   }
+}
+
+std::vector<std::unique_ptr<Optimizer>> one_of_each(const std::shared_ptr<fsdp::Unit>& root) {
+  std::vector<std::unique_ptr<Optimizer>> all;
+  all.push_back(make_adamw(root, {}));
+  all.push_back(make_sgd(root, {0.01, 0.9}));
+  all.push_back(make_muon(root, {}));
+  return all;
+}
+
+// A norm of 1e38 over a max_norm of 1e-300 is one, in fp64 infinite.
+TEST(Optimizer, DividesByMoreThanFp32Holds) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    for (const double divisor : {1e300, std::numeric_limits<double>::infinity()}) {
+      Pair pair(world);
+      for (const auto& optimizer : one_of_each(pair.root)) {
+        (*pair.model)(at::ones({3, 4})).square().sum().backward();
+        optimizer->step(divisor);
+        optimizer->zero_grad();
+        for (const fsdp::ShardedParam* param : pair.root->parameters()) {
+          EXPECT_TRUE(param->sharded().isfinite().all().item<bool>()) << param->name();
+        }
+      }
+    }
+  });
+}
+
+TEST(Optimizer, RefusesAnUpdateOfCastParametersBeforeAnythingMoves) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    Pair pair(world);
+    const auto optimizers = one_of_each(pair.root);
+    (*pair.model)(at::ones({3, 4})).square().sum().backward();
+    for (const auto& optimizer : optimizers) {
+      optimizer->step();
+    }
+    pair.root->cast_parameters(at::kDouble);
+    (*pair.model)(at::ones({3, 4}, at::kDouble)).square().sum().backward();
+    const at::Tensor before = pair.root->parameters()[0]->sharded().detach().clone();
+    for (const auto& optimizer : optimizers) {
+      const Error error = error_of([&] { optimizer->step(); });
+      EXPECT_EQ(error.code(), Code::kWrongState);
+      EXPECT_NE(error.message().find("make a new optimizer"), std::string::npos);
+    }
+    EXPECT_TRUE(before.equal(pair.root->parameters()[0]->sharded()));
+    make_adamw(pair.root, {})->step();
+    EXPECT_FALSE(before.equal(pair.root->parameters()[0]->sharded()));
+  });
 }
 
 TEST(ParameterGroups, ByRuleFindNormsByTheirClass) {
