@@ -140,8 +140,9 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {steps,
        "accum-sync",
        &o->accum_sync,
-       "Reduce gradients after each micro batch, after the last, or after the last those of units "
-       "that hold an embedding table or the head",
+       "Reduce gradients after each micro batch, after the last one, or (vocabulary) after the "
+       "last "
+       "one only in units that hold an embedding table or the head",
        {"every", "last", "vocabulary"}},
       {steps,
        "loss-mean",

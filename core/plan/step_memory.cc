@@ -76,7 +76,7 @@ void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches
   const fsdp::StepShape& shape = root.tree().step_shape();
   const nn::LossChunk chunk(module, shape.loss_chunk);
   std::optional<fsdp::HeldReductions> held;
-  if (micro_batches > 1) {
+  if (micro_batches > 1 && shape.reduced_last != fsdp::ReducedLast::kNone) {
     held.emplace(root, shape.reduced_last);
   }
   try {

@@ -204,7 +204,7 @@ enum {
 FSDP2_CALL fsdp2_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t which,
                                      fsdp2_tensor* out);
 /* Casts every shard to a floating-point dtype and forgets gradients. Where param_dtype
- * (reduce_dtype) was kept, computing (reducing) follows. An optimizer that has state already
+ * (reduce_dtype) was kept, computing (reducing) follows. An optimizer with state in the old dtype
  * refuses its next update with FSDP2_E_WRONG_STATE: make a new one. Parameters of integers stay as
  * they are. FSDP2_E_UNSUPPORTED on a single rank with a param_dtype, where the shard is the
  * module's own parameter. */

@@ -131,7 +131,8 @@ TEST(TrainNotFinite, AppliedIsNeverSavedInPlaceOfWhatWasGood) {
   EXPECT_EQ(training.outcome.exit_code, 1);
   EXPECT_EQ(training.steps.size(), 7U);
   const std::string cause =
-      "model.model.embed_tokens.weight is infinite or NaN since step 1, whose learning rate is "
+      "model.model.embed_tokens.weight has been infinite or NaN since step 1, whose learning rate "
+      "is "
       "1e+38";
   EXPECT_THAT(training.outcome.err, HasSubstr("no checkpoint of step 2: " + cause));
   EXPECT_THAT(training.outcome.err, HasSubstr("[rank 0] fsdp2 train: " + cause));

@@ -86,7 +86,7 @@ bool use_onednn(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, 
 bool use_widened(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
   return (a.is_cpu() || a.is_meta()) && a.device() == b.device() &&
          are_large(a, b, at::kBFloat16, m, n, k) && is_for_widening(m, n, k) &&
-         bf16_products_are_widened();
+         bf16_products_are_widened_on(a.device());
 }
 
 // The number of bf16 parts that a product is to take; 0: none.

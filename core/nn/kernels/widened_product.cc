@@ -99,6 +99,12 @@ bool bf16_products_are_widened() {
                                          : products == Bf16Products::kWidened;
 }
 
+bool bf16_products_are_widened_on(const at::Device& device) {
+  const bool is_measured = chosen_products.load(std::memory_order_relaxed) == Bf16Products::kAuto;
+  return device.is_meta() && is_measured ? !must_repeat() && bf16_verdict.get().value_or(false)
+                                         : bf16_products_are_widened();
+}
+
 bool is_for_widening(int64_t m, int64_t n, int64_t k) { return std::min({m, n, k}) >= kLeastUses; }
 
 std::string describe_bf16_products() {

@@ -32,6 +32,9 @@ void settle_bf16_products(bool are_widened);
 // What large products do now. The first call that has to measure takes some tens of ms where
 // LibTorch's own are not emulated, and logs what came of it.
 bool bf16_products_are_widened();
+// The same for tensors on the host or, for plans, on meta: nothing is measured for those, as the
+// ranks of a run are to plan alike, so that a measurement counts from settle_bf16_products on.
+bool bf16_products_are_widened_on(const at::Device& device);
 // Whether a product of such sizes, a [m,k] b [k,n], gains by it if large ones do.
 bool is_for_widening(int64_t m, int64_t n, int64_t k);
 // One line: what they do, whether it was measured or set, and the speeds if they were measured.

@@ -55,7 +55,7 @@ bool is_for_widened_attention(const at::Tensor& q, const at::Tensor& k) {
   return acts_as_host(q.device()) && q.scalar_type() == at::kBFloat16 &&
          k.scalar_type() == at::kBFloat16 &&
          q.numel() > kSmallAttention / std::max<int64_t>(1, k.size(1)) &&
-         bf16_products_are_widened();
+         bf16_products_are_widened_on(q.device());
 }
 
 at::Tensor widened_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -45,6 +45,10 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
   }
 
  private:
+  std::optional<at::ScalarType> dtype_with_state(size_t index) const override {
+    return moments_.dtype_with_state(index);
+  }
+
   void list_state(size_t index, FusedLists& lists) override {
     moments_.list(index, *params_[index], lists);
   }

@@ -64,7 +64,6 @@ AdamWMoments::State& AdamWMoments::make(size_t index, const fsdp::ShardedParam& 
     state = {at::zeros_like(values, options), at::zeros_like(values, options),
              at::scalar_tensor(0.0, at::device(values.device()).dtype(at::kFloat))};
   }
-  check_not_cast(param, state.exp_avg, dtype_of(param));
   return state;
 }
 

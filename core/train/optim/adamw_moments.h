@@ -27,6 +27,10 @@ class AdamWMoments {
   // Appends the state of a parameter that is about to be updated, and, where the moments are not in
   // the parameter's dtype, its chance.
   void list(size_t index, const fsdp::ShardedParam& param, FusedLists& lists);
+  // See FusedOptimizer.
+  std::optional<at::ScalarType> dtype_with_state(size_t index) const {
+    return dtype_ ? at::kFloat : train::dtype_of(state_[index].exp_avg);
+  }
 
  private:
   struct State {

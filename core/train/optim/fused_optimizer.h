@@ -7,10 +7,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,20 +30,9 @@ struct ChanceOfElements {
   nn::cpu_kernels::ElementPlaces places;
 };
 
-// A divisor as kernels take it: a norm over max_norm may be beyond fp32, and then leaves nothing of
-// gradients either way.
-inline double in_fp32(double divisor) {
-  return std::min(divisor, static_cast<double>(std::numeric_limits<float>::max()));
-}
-
-// kWrongState if the parameter has been cast since its state was made (Tree::cast_parameters).
-inline void check_not_cast(const fsdp::ShardedParam& param, const at::Tensor& state,
-                           at::ScalarType expected) {
-  FSDP2_CHECK(
-      state.scalar_type() == expected, Code::kWrongState,
-      "{}: the optimizer's state is in {}, and is to be in {} since the parameter was cast: "
-      "make a new optimizer",
-      param.name(), c10::toString(state.scalar_type()), c10::toString(expected));
+// Nothing for an undefined tensor.
+inline std::optional<at::ScalarType> dtype_of(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor.scalar_type()) : std::nullopt;
 }
 
 // Tensor lists of parameters with a gradient.
@@ -73,6 +60,7 @@ class FusedOptimizer : public Optimizer {
   }
 
   void step(double grad_divisor) override {
+    check_states();
     update_where(grad_divisor, [](size_t) { return true; });
   }
 
@@ -80,6 +68,18 @@ class FusedOptimizer : public Optimizer {
   FusedOptimizer(std::shared_ptr<fsdp::Unit> root, const Options& options)
       : Optimizer(std::move(root), options.lr), options_{options} {
     check(options);
+  }
+
+  // kWrongState if a parameter has been cast since its state was made (Tree::cast_parameters).
+  void check_states() const {
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const at::ScalarType dtype = params_[i]->dtype();
+      const at::ScalarType before = dtype_with_state(i).value_or(dtype);
+      FSDP2_CHECK(
+          dtype == before, Code::kWrongState,
+          "{}: is in {} now, and in {} for its optimizer: make a new optimizer after a cast",
+          params_[i]->name(), c10::toString(dtype), c10::toString(before));
+    }
   }
 
   // The parameters that have a gradient and whose index `takes` says true of.
@@ -120,9 +120,11 @@ class FusedOptimizer : public Optimizer {
       return std::nullopt;
     }
     const at::Device device = lists.params.front().device();
-    return at::scalar_tensor(in_fp32(divisor), at::device(device).dtype(at::kFloat));
+    return at::scalar_tensor(divisor, at::device(device).dtype(at::kFloat));
   }
 
+  // The dtype of params_[index] that its state is for; nothing where there is no state.
+  virtual std::optional<at::ScalarType> dtype_with_state(size_t index) const = 0;
   // Appends the state of params_[index], which is about to be updated.
   virtual void list_state(size_t index, FusedLists& lists) = 0;
   // The kernel.

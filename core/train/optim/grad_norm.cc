@@ -145,6 +145,16 @@ double clip_divisor(double norm, double max_norm) {
   return max_norm == 0.0 ? 1.0 : std::max(1.0, (norm + 1e-6) / max_norm);
 }
 
+double divide_if_huge(fsdp::Unit& root, double divisor) {
+  if (divisor <= static_cast<double>(std::numeric_limits<float>::max())) {
+    return divisor;
+  }
+  const double half = std::sqrt(1.0 / divisor);  // the whole may be too small for fp32
+  scale_gradients(root, half);
+  scale_gradients(root, half);
+  return 1.0;
+}
+
 void divide_gradients(fsdp::Unit& root, double divisor) {
   if (divisor == 1.0) {
     return;

@@ -33,6 +33,9 @@ std::optional<BadGradient> first_bad_gradient(fsdp::Unit& root);
 // max_norm), as clip_grad_norm_ of PyTorch has it. 1 if max_norm is 0 (no clipping).
 double clip_divisor(double norm, double max_norm);
 
+// Divides gradients by a divisor that fp32 does not hold, as a huge norm over max_norm may be, and
+// returns 1; returns any other divisor, which kernels apply on the way.
+double divide_if_huge(fsdp::Unit& root, double divisor);
 // Divides all gradients in place.
 void divide_gradients(fsdp::Unit& root, double divisor);
 // Multiplies all gradients in place.

@@ -68,6 +68,7 @@ class Muon final : public FusedOptimizer<MuonOptions> {
 
   void step(double grad_divisor) override {
     find_matrices();
+    check_states();
     for (const Matrices& matrices : matrices_) {
       const at::NoGradGuard no_grad;
       update_matrices(matrices, grad_divisor);
@@ -218,7 +219,7 @@ class Muon final : public FusedOptimizer<MuonOptions> {
       return {};
     }
     const MuonOptions& options = options_of(group_of(index));
-    const at::Tensor gradient = grad_divisor == 1.0 ? given : given / in_fp32(grad_divisor);
+    const at::Tensor gradient = grad_divisor == 1.0 ? given : given / grad_divisor;
     const at::Tensor& momentum = make_momentum(index);
     momentum.lerp_(gradient, 1.0 - options.momentum);
     return (options.nesterov ? gradient.lerp(momentum, options.momentum) : momentum)
@@ -252,8 +253,11 @@ class Muon final : public FusedOptimizer<MuonOptions> {
     if (!momentum.defined()) {
       momentum = at::zeros_like(params_[index]->sharded().detach());
     }
-    check_not_cast(*params_[index], momentum, params_[index]->dtype());
     return momentum;
+  }
+
+  std::optional<at::ScalarType> dtype_with_state(size_t index) const override {
+    return is_matrix(index) ? dtype_of(momentum_[index]) : moments_.dtype_with_state(index);
   }
 
   void list_state(size_t index, FusedLists& lists) override {

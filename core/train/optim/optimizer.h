@@ -47,7 +47,9 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Updates every shard that has a gradient. The gradients are divided by grad_divisor on the way
-  // (clipping: norm / max_norm where that is above 1), which costs no pass of its own.
+  // (clipping: norm / max_norm where that is above 1), which costs no pass of its own. Error:
+  // kWrongState, with nothing updated, if parameters were cast since their state was made.
+  // REQUIRES: a divisor that fp32 holds (divide_if_huge).
   virtual void step(double grad_divisor = 1.0) = 0;
   void zero_grad();
 

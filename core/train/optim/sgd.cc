@@ -67,6 +67,10 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
   }
 
  private:
+  std::optional<at::ScalarType> dtype_with_state(size_t index) const override {
+    return dtype_of(momentum_[index]);
+  }
+
   void list_state(size_t index, FusedLists& lists) override {
     if (options_of(group_of(index)).momentum > 0.0) {
       lists.first_state.push_back(make_momentum(index));
@@ -91,7 +95,6 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
     if (!momentum.defined()) {
       momentum = at::zeros_like(params_[index]->sharded().detach());
     }
-    check_not_cast(*params_[index], momentum, params_[index]->dtype());
     return momentum;
   }
 

@@ -37,10 +37,14 @@ void check_finite(const TrainingObjects& objects) {
   objects.root->mesh().team().control().all_reduce(first, ReduceOp::kMax).wait();
   const double number = *first.const_data_ptr<double>();
   if (number == kNone) {
+    if (objects.optimizer != nullptr) {  // otherwise its state has not been looked at
+      objects.root->tree().set_cause_of_bad_values("");
+    }
     return;
   }
   fail(Code::kNotFinite,
-       "{} is infinite or NaN since {}: it is not saved, so that no good checkpoint gives way to "
+       "{} has been infinite or NaN since {}: it is not saved, so that no good checkpoint gives "
+       "way to "
        "it; go on from the last good one, or save with options.allow_not_finite",
        state_to_save(objects).tensors[static_cast<size_t>(-number)].name,
        cause.empty() ? "an update on another rank" : cause);

@@ -46,11 +46,15 @@ bool FreezeChanges::has_thawed(const fsdp::ShardedParam* param) const {
   return std::find(thawed.begin(), thawed.end(), param) != thawed.end();
 }
 
-void FreezeChanges::carry_out(const TrainingObjects& objects, const std::string& checkpoint) const {
+std::vector<std::string> FreezeChanges::carry_out(const TrainingObjects& objects,
+                                                  const std::string& checkpoint) const {
+  std::vector<std::string> names;
   for (size_t i = 0; !thawed.empty() && i < objects.optimizer->params().size(); ++i) {
-    if (has_thawed(objects.optimizer->params()[i])) {
+    const fsdp::ShardedParam* param = objects.optimizer->params()[i];
+    if (has_thawed(param)) {
       for (const OptimizerState& slot : objects.optimizer->state(i)) {
         slot.tensor.zero_();
+        names.push_back(fmt::format("optim.state.{}.{}", param->name(), slot.name));
       }
     }
   }
@@ -59,6 +63,7 @@ void FreezeChanges::carry_out(const TrainingObjects& objects, const std::string&
     warn(checkpoint, "the optimizer state of parameters that are frozen now is left behind",
          frozen);
   }
+  return names;
 }
 
 FreezeChanges find_freeze_changes(const TrainingObjects& objects, const ckpt::StateSource& source,
@@ -69,13 +74,15 @@ FreezeChanges find_freeze_changes(const TrainingObjects& objects, const ckpt::St
   const std::set<std::string> slots = slot_names(*objects.optimizer);
   const auto& params = objects.root->parameters();
   FreezeChanges changes;
+  const auto& trained = objects.optimizer->params();
   bool has_any_state = false;
   for (size_t i = 0; i < params.size(); ++i) {
     const bool has_state = std::any_of(slots.begin(), slots.end(), [&](const std::string& slot) {
       return names.optimizer_state(i, slot) != nullptr;
     });
     has_any_state = has_any_state || has_state;
-    if (params[i]->requires_grad() != has_state) {
+    const bool is_trained = std::find(trained.begin(), trained.end(), params[i]) != trained.end();
+    if (is_trained != has_state) {
       (has_state ? changes.frozen : changes.thawed).push_back(params[i]);
     }
   }

@@ -16,8 +16,9 @@ struct FreezeChanges {
   std::vector<fsdp::ShardedParam*> frozen;  // whose state is, and nobody wants it
 
   bool has_thawed(const fsdp::ShardedParam* param) const;
-  // The state of thawed ones begins anew. Rank 0 warns of both.
-  void carry_out(const TrainingObjects& objects, const std::string& checkpoint) const;
+  // The state of thawed ones begins anew; returns its names. Rank 0 warns of both.
+  std::vector<std::string> carry_out(const TrainingObjects& objects,
+                                     const std::string& checkpoint) const;
 };
 
 // None in a checkpoint of another trainer, whose optimizer may leave out more, or in one without

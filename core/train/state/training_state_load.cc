@@ -343,7 +343,8 @@ void Loader::read_tensors() {
 
 LoadReport Loader::run() {
   read_tensors();
-  freeze_changes_.carry_out(objects_, source_.path());
+  const std::vector<std::string> anew = freeze_changes_.carry_out(objects_, source_.path());
+  report_.missing.insert(report_.missing.end(), anew.begin(), anew.end());
   set_step();
   set_loss_scaler();
   if (objects_.loader != nullptr) {

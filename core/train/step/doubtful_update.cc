@@ -42,7 +42,7 @@ std::string doubt_of_group(const std::vector<HyperParameter>& group, double grad
   if (lr * std::max(1.0, grad_norm) >= huge_move) {
     return fmt::format("learning rate is {:g}", lr);
   }
-  if (value_of(group, "eps", 1.0) == 0.0) {
+  if (static_cast<float>(value_of(group, "eps", 1.0)) == 0.0F) {
     return "eps is 0, by which it divides where gradients are 0";
   }
   if (lr * decay > kMostDecay) {

@@ -151,7 +151,7 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
   std::vector<at::Tensor> losses;
   const nn::LossChunk chunk(*module_, options_.loss_chunk);
   std::optional<fsdp::HeldReductions> held;
-  if (batch.size() > 1) {
+  if (batch.size() > 1 && options_.reduced_last != fsdp::ReducedLast::kNone) {
     held.emplace(optimizer_->root(), options_.reduced_last);
   }
   for (size_t micro = 0; micro < batch.size(); ++micro) {
@@ -268,7 +268,9 @@ StepResult TrainStep::update(const Computed& computed) {
   result.applied = is_to_be_applied(computed);
   if (result.applied) {
     optimizer_->set_lr(result.lr);
-    optimizer_->step(clip_divisor(result.grad_norm, options_.max_grad_norm) * result.loss_scale);
+    const double divisor =
+        clip_divisor(result.grad_norm, options_.max_grad_norm) * result.loss_scale;
+    optimizer_->step(divide_if_huge(optimizer_->root(), divisor));
     skips_in_row_ = 0;
     note_bad_values(result);
   } else {

@@ -277,7 +277,7 @@ static void ruin_and_save(fsdp2_mesh mesh, int rank) {
   job = ruined_job(mesh, FSDP2_NOT_FINITE_APPLY, 1);
   EXPECT(take_step(job.loader, job.step).applied == 1);
   EXPECT_STATUS(save_step(&job, "ruined/step-00000002", 0), FSDP2_E_NOT_FINITE);
-  EXPECT_MESSAGE("is infinite or NaN since step 0, whose learning rate is 1e+38");
+  EXPECT_MESSAGE("has been infinite or NaN since step 0, whose learning rate is 1e+38");
   EXPECT_STATUS(fsdp2_checkpoint_save_full(job.shard, temporary_path("ruined.safetensors")),
                 FSDP2_E_NOT_FINITE);
   EXPECT_OK(fsdp2_checkpoint_find(temporary_path("ruined"), found, sizeof(found), &needed));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/train/optim/adamw.h"
+#include "core/train/optim/sgd.h"
 #include "core/train/state/finite_values.h"
 #include "core/train/step/doubtful_update.h"
 #include "core/train/step/train_step.h"
@@ -251,10 +252,9 @@ TEST(NotFinite, ValuesThatAHugeLearningRateRuinedAreNotSaved) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const JudgedJob job(world, options_with(NotFinite::kError), 0, {}, at::kFloat, 1e39);
     EXPECT_TRUE(job.step->run(judged_batch({{}})).finite);
-    EXPECT_THAT(
-        message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
-        HasSubstr(
-            "is infinite or NaN since step 0, whose learning rate is 1e+39: it is not saved"));
+    EXPECT_THAT(message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
+                HasSubstr("has been infinite or NaN since step 0, whose learning rate is 1e+39: it "
+                          "is not saved"));
   });
 }
 
@@ -266,7 +266,7 @@ TEST(NotFinite, ValuesThatAnEpsOfZeroRuinedAreNotSaved) {
     TrainStep step(job.model, optimizer, options_with(NotFinite::kError));
     EXPECT_TRUE(step.run(judged_batch({{0.0, kSound, 0.0}})).finite);
     EXPECT_THAT(message_of_error([&] { check_finite({job.root.get()}); }, Code::kNotFinite),
-                HasSubstr("is infinite or NaN since step 0, whose eps is 0"));
+                HasSubstr("has been infinite or NaN since step 0, whose eps is 0"));
   });
 }
 
@@ -311,6 +311,30 @@ TEST(NotFinite, IsNotSaidOfLargeGradients) {
     EXPECT_GT(result.grad_norm, 1e20);
     EXPECT_TRUE(std::isfinite(result.grad_norm));
   });
+}
+
+// Over max_norm it is beyond fp32, and in the last case beyond fp64.
+TEST(NotFinite, AHugeNormIsClippedAsAnyOther) {
+  for (const double max_norm : {0.1, 1e-20, 1e-300}) {
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      const JudgedJob job(world, options_with(NotFinite::kError));
+      StepOptions options = options_with(NotFinite::kError);
+      options.max_grad_norm = max_norm;
+      const std::shared_ptr<Optimizer> sgd = make_sgd(job.root, {1.0, 0.9});
+      TrainStep step(job.model, sgd, options);
+      const StepResult result = step.run(judged_batch({{0.0, kSound, 1e18}}));
+      EXPECT_TRUE(result.applied);
+      EXPECT_GT(result.grad_norm / max_norm, 1e38);
+      double squares = 0.0;
+      for (size_t i = 0; i < sgd->params().size(); ++i) {
+        const at::Tensor whole = fsdp::full_parameter(*job.root, *sgd->params()[i]);
+        EXPECT_TRUE(whole.isfinite().all().item<bool>());
+        squares += sgd->state(i)[0].tensor.to(at::kDouble).square().sum().item<double>();
+      }
+      EXPECT_LE(std::sqrt(squares), 1.001 * max_norm + 1e-44);
+      EXPECT_TRUE(max_norm < 0.1 || std::sqrt(squares) > 1e-3);  // this rank's part
+    });
+  }
 }
 
 TEST(NotFinite, GradientsUnderALossScaleAreItsAffairButALossIsNot) {

@@ -69,7 +69,8 @@ FSDP2_CALL fsdp2_config_make_module(const char* plan, fsdp2_module* out);
  * param_dtype "auto" is settled by the ranks' devices. The parameters get their values from
  * fsdp2_shard_load_values, or from a checkpoint. A reshard_budget_gb keeps units gathered after
  * forward, as many as a step of the plan's own model and optimizer fits with
- * (fsdp2_plan_choose_reshard), and is FSDP2_E_OUT_OF_MEMORY where none does. */
+ * (fsdp2_plan_choose_reshard). FSDP2_E_OUT_OF_MEMORY where none does: the module has been sharded
+ * by then, and another try needs another one. */
 FSDP2_CALL fsdp2_config_make_shard(const char* plan, fsdp2_module module, fsdp2_mesh mesh,
                                    fsdp2_shard* out);
 /* Makes the optimizer, with its groups by no_decay, lr_scale and their like. */
