@@ -45,8 +45,8 @@ void ShardedModel::prepare(const ModelOptions& options, const std::string& share
   job_ = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh_.get());
   const size_t known_notes = plan.notes.size();
   client::settle_param_dtype(&plan, mesh_.get());
-  for (size_t i = known_notes; job_.rank == 0 && i < plan.notes.size(); ++i) {
-    std::cerr << plan.notes[i] << std::endl;
+  if (job_.rank == 0) {
+    tell_notes(plan, known_notes, [](const std::string& note) { std::cerr << note << std::endl; });
   }
   sequence_ranks_ = run.ulysses_size;
   make_model(run, &module_, plan.origin_of("config-overrides"));

@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/library.h"
+#include "cli/train/complaint.h"
 #include "cli/train/flags/options.h"
 #include "cli/train/library_log.h"
 #include "cli/train/setup.h"

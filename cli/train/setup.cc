@@ -32,6 +32,13 @@ std::string rank_to_show() {
   return std::getenv(kRankIsShown) != nullptr ? "" : rank_in_environment();
 }
 
+void tell_notes(const config::Plan& plan, size_t first,
+                const std::function<void(const std::string&)>& tell) {
+  for (size_t i = first; i < plan.notes.size(); ++i) {
+    tell(plan.notes[i]);
+  }
+}
+
 std::vector<std::string> unit_names(const Shard& shard) {
   size_t count = 0;
   check(fsdp2_shard_get_unit_count(shard.get(), &count));

@@ -1,13 +1,16 @@
 // What a run has beside its objects (client/objects.h): who this rank is, and what its model takes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "cli/library.h"
 #include "cli/train/flags/options.h"
 #include "client/objects.h"
+#include "core/config/plan.h"
 
 namespace fsdp2::cli {
 
@@ -26,6 +29,10 @@ std::string rank_in_environment();
 // That number for messages, also before there is a mesh; "" if the launcher puts it before every
 // line.
 std::string rank_to_show();
+
+// Tells people the notes of a plan, from this one on.
+void tell_notes(const config::Plan& plan, size_t first,
+                const std::function<void(const std::string&)>& tell);
 
 // The root first, whose name is empty.
 std::vector<std::string> unit_names(const Shard& shard);

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "cli/library.h"
-#include "cli/train/checkpoints.h"
 #include "cli/train/flags/options.h"
+#include "cli/train/save/checkpoints.h"
 
 namespace fsdp2::cli {
 

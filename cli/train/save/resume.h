@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cli/library.h"
-#include "cli/train/checkpoints.h"
 #include "cli/train/flags/options.h"
+#include "cli/train/save/checkpoints.h"
 
 namespace fsdp2::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/train/checkpoints.h"
+#include "cli/train/save/checkpoints.h"
 
 #include <array>
 #include <cstdio>

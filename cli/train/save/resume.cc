@@ -1,4 +1,4 @@
-#include "cli/train/resume.h"
+#include "cli/train/save/resume.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "cli/train/best_checkpoint.h"
+#include "cli/train/save/best_checkpoint.h"
 
 #include <fcntl.h>
 #include <unistd.h>

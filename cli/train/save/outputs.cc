@@ -1,4 +1,4 @@
-#include "cli/train/outputs.h"
+#include "cli/train/save/outputs.h"
 
 #include <unistd.h>
 
@@ -7,8 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "cli/train/best_checkpoint.h"
-#include "cli/train/setup.h"
+#include "cli/train/save/best_checkpoint.h"
 #include "client/numbers.h"
 #include "core/config/checks/torch_file.h"
 
@@ -48,9 +47,8 @@ fs::path place_beside(const std::string& path) {
   return fs::absolute(plain, error).string() + ".tmp-" + std::to_string(getpid()) + "-attempt";
 }
 
-// Makes a directory and those above it, and removes what it has made: permissions alone do not
-// tell, since some file systems take nothing even from root, and a name may be too long.
-void try_directory(const std::string& flag, const std::string& path, const fs::path& wanted) {
+// Makes a directory and those above it, and removes what it has made. Returns what went wrong.
+std::error_code make_for_now(const fs::path& wanted) {
   std::vector<fs::path> made;
   std::error_code failed;
   fs::path part;
@@ -66,6 +64,18 @@ void try_directory(const std::string& flag, const std::string& path, const fs::p
   std::error_code ignored;
   for (auto folder = made.rbegin(); folder != made.rend(); ++folder) {
     fs::remove(*folder, ignored);
+  }
+  return failed;
+}
+
+// Permissions alone do not tell whether a directory can be made, since some file systems take
+// nothing even from root, and a name may be too long. Other runs that begin now may try the same
+// folders, and remove them in the middle of this.
+void try_directory(const std::string& flag, const std::string& path, const fs::path& wanted) {
+  constexpr int kAttempts = 100;
+  std::error_code failed = make_for_now(wanted);
+  for (int i = 1; i < kAttempts && failed == std::errc::no_such_file_or_directory; ++i) {
+    failed = make_for_now(wanted);
   }
   if (failed) {
     throw Failure(flag + " " + path + ": nothing can be made there: " + failed.message());

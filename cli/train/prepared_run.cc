@@ -1,0 +1,74 @@
+#include "cli/train/prepared_run.h"
+
+#include <algorithm>
+
+#include "cli/train/report/memory.h"
+#include "cli/train/sample.h"
+#include "cli/train/save/outputs.h"
+#include "cli/train/setup.h"
+#include "client/param_dtype.h"
+#include "client/reshard_budget.h"
+#include "core/config/checks/option_checks.h"
+#include "core/config/checks/places.h"
+#include "core/config/resolve.h"
+
+namespace fsdp2::cli {
+
+PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on)
+    : plan(given), mesh(on), job(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, on.get())) {
+  settle_for_world(&plan, job.world_size);
+  if (is_first_rank()) {
+    check_outputs(options);
+  }
+  client::settle_param_dtype(&plan, mesh.get());
+  trace.emplace(options, mesh);
+  rss_before_model = status_bytes("VmRSS");
+  make_model(options, &module, plan.origin_of("config-overrides"));
+  check_model();
+  if (options.sample > 0) {
+    prompt = prompt_tokens(options, model.vocab_size);
+  }
+  open_data(options, mesh.get(), model.vocab_size, &loader);
+  settle_length();
+  evaluation.emplace(options, mesh, model.vocab_size);
+  shard_model(options, module.get(), mesh.get(), &shard);
+  check_batch(options, config::data_ranks(plan, job.world_size), module);
+  if (!options.leaves_values_to_checkpoint()) {
+    check(fsdp2_shard_load_values(shard.get()));
+  }
+  keep_units_within_budget();
+  make_optimizer(options, shard.get(), &optimizer);
+  make_step(options, shard.get(), optimizer.get(), &step);
+  units = options.pregather ? unit_names(shard) : std::vector<std::string>();
+  resumed = resume(options, mesh, state());
+}
+
+// Whether the model can do what the options ask for. Its parameters have no values yet.
+void PreparedRun::check_model() {
+  model = info_of<fsdp2_module_info>(fsdp2_module_get_info, module.get());
+  const std::string positions = std::to_string(model.max_positions);
+  check(fsdp2_mesh_agree(mesh.get(), "model", ("positions=" + positions).c_str()));
+  config::with_places(plan, [&] { check_options_for_model(options, model.max_positions); });
+}
+
+// A run in epochs is as long as its data say.
+void PreparedRun::settle_length() {
+  const auto data = info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader.get());
+  settle_epochs(&plan, data.steps_per_epoch);
+  stop = options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps;
+}
+
+void PreparedRun::keep_units_within_budget() {
+  if (options.reshard_budget_gb == 0) {
+    return;
+  }
+  if (info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader.get()).n_images > 0) {
+    throw Failure("--reshard-budget-gb: " + options.records +
+                  " has images, whose activations cannot be planned");
+  }
+  const int64_t data_ranks = config::data_ranks(plan, job.world_size);
+  reshard_choice = client::choose_within_budget(options, job.world_size, data_ranks);
+  keep_gathered(*reshard_choice, shard);
+}
+
+}  // namespace fsdp2::cli
