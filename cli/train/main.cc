@@ -40,6 +40,7 @@ int run(const std::vector<std::string>& arguments) {
         return print_version();
       case Request::kTrain:
         watch_stop_signals();
+        let_writes_fail();
         show_library_log();
         return train(plan);
     }

@@ -129,6 +129,11 @@ void note_stop_signals(double grace_s, const std::string& rank) {
 
 int noted_stop_signal() { return watch().noted; }
 
+void let_writes_fail() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+}
+
 std::string stop_signal_name(int number) {
   return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : std::to_string(number);
 }

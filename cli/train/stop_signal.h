@@ -21,6 +21,10 @@ void note_stop_signals(double grace_s, const std::string& rank);
 // The signal that was noted, on this rank; 0: none.
 int noted_stop_signal();
 
+// From now on a write to a pipe that nobody reads any more fails, and so does one beyond the
+// largest size of a file: by themselves, both end the process without a word.
+void let_writes_fail();
+
 // "SIGTERM"
 std::string stop_signal_name(int number);
 
