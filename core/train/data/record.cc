@@ -232,7 +232,7 @@ Record read(std::string_view line, Wanted wanted) {
     record.parts = {{seen.in_text(text_at(json, "prompt")), false}};
     if (!is_prompt) {
       record.parts.push_back({seen.in_text(text_at(json, "response")), true});
-    } else if (json.contains("response")) {
+    } else if (json.contains("response") && json.at("response").is_string()) {
       leave_out(seen.in_text(text_at(json, "response")), &record);
     }
   }

@@ -65,6 +65,13 @@ TEST_F(RecordPrompt, HasTheVideosBeforeItsAnswer) {
   }
 }
 
+TEST_F(RecordPrompt, TakesRecordsWhoseAnswersAreStillToBeWritten) {
+  for (const char* const response : {"null", "[]", "7", "\"\""}) {
+    const std::string line = std::string(R"({"prompt": "ab", "response": )") + response + "}";
+    EXPECT_EQ(prompt(line).ids.size(), 2U) << line;
+  }
+}
+
 TEST_F(RecordPrompt, WithTooFewOrTooManyImagesIsAnError) {
   const std::string files = R"({"images": ["both.safetensors"], )";
   EXPECT_THAT(error(files + R"("prompt": "a<image><image>b", "response": "<image>"})"),
