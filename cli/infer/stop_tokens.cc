@@ -1,5 +1,6 @@
 #include "cli/infer/stop_tokens.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -10,8 +11,6 @@
 #include <string>
 #include <system_error>
 
-#include "cli/token_text.h"
-
 namespace fsdp2::cli {
 
 namespace {
@@ -20,9 +19,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr uintmax_t kLargestFile = 1 << 20;
-
-constexpr char kChat[] = R"({"messages": [{"role": "user", "content": "a"},
-                                          {"role": "assistant", "content": "b"}]})";
 
 bool is_token(const Json& value) { return value.is_number_integer() && value.get<int64_t>() >= 0; }
 
@@ -39,26 +35,38 @@ std::vector<int64_t> tokens_in(const Json& value, const std::string& path) {
   return tokens;
 }
 
-// The record of a chat, where the tokenizer can write one.
-std::optional<std::vector<int64_t>> tokens_of_chat(const Tokenizer& tokenizer) {
-  try {
-    return encoded(sizeof(kChat), [&](int64_t* tokens, size_t cap, size_t* needed) {
-      return fsdp2_tokenizer_encode_record(tokenizer.get(), kChat, tokens, cap, needed);
-    });
-  } catch (const Failure& failure) {
-    if (failure.status() != FSDP2_E_INVALID_ARGUMENT && failure.status() != FSDP2_E_CORRUPT_DATA) {
-      throw;
-    }
+// A chat that goes on after an answer, where the tokenizer can write one. Not a record that ends
+// with the answer: there are none by templates that open an answer otherwise than they keep it.
+std::optional<std::vector<int64_t>> tokens_of_chat(const Tokenizer& tokenizer,
+                                                   const std::string& answer) {
+  const std::string chat = R"({"messages": [{"role": "user", "content": "a"},
+                                            {"role": "assistant", "content": ")" +
+                           answer + R"("},
+                                            {"role": "user", "content": "a"}]})";
+  Tensor tensor;
+  const fsdp2_status status =
+      fsdp2_tokenizer_encode_prompt(tokenizer.get(), chat.c_str(), nullptr, nullptr, tensor.out(),
+                                    nullptr, nullptr, nullptr, nullptr, nullptr);
+  if (status == FSDP2_E_INVALID_ARGUMENT || status == FSDP2_E_CORRUPT_DATA) {
     return std::nullopt;
   }
+  check(status);
+  const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, tensor.get());
+  std::vector<int64_t> tokens(static_cast<size_t>(info.n_bytes) / sizeof(int64_t));
+  check(fsdp2_tensor_read(tensor.get(), tokens.data(), static_cast<size_t>(info.n_bytes)));
+  return tokens;
 }
 
-size_t length_of_prompt(const Tokenizer& tokenizer) {
-  Tensor prompt;
-  check(fsdp2_tokenizer_encode_prompt(tokenizer.get(), kChat, nullptr, nullptr, prompt.out(),
-                                      nullptr, nullptr, nullptr, nullptr, nullptr));
-  const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, prompt.get());
-  return static_cast<size_t>(info.shape[1]);
+// What two chats that differ in an answer alone have in common behind it. None if they are the
+// same: a template may leave old answers out.
+std::vector<int64_t> tokens_behind_answer(const Tokenizer& tokenizer) {
+  const auto one = tokens_of_chat(tokenizer, "b");
+  const auto other = tokens_of_chat(tokenizer, "c");
+  if (!one || !other || *one == *other) {
+    return {};
+  }
+  const auto differ = std::mismatch(one->rbegin(), one->rend(), other->rbegin(), other->rend());
+  return {differ.first.base(), one->end()};
 }
 
 // Whether people do not get to see it.
@@ -102,13 +110,11 @@ std::vector<int64_t> stop_tokens_of_answers(const Tokenizer& tokenizer) {
   if (end >= 0) {
     stops.push_back(end);
   }
-  const std::optional<std::vector<int64_t>> chat = tokens_of_chat(tokenizer);
-  const size_t begin = chat ? length_of_prompt(tokenizer) : 0;
-  for (size_t i = begin; chat && i < chat->size(); ++i) {
-    if (is_special(tokenizer, (*chat)[i])) {
-      stops.push_back((*chat)[i]);
-      break;
-    }
+  const std::vector<int64_t> behind = tokens_behind_answer(tokenizer);
+  const auto special = std::find_if(behind.begin(), behind.end(),
+                                    [&](int64_t token) { return is_special(tokenizer, token); });
+  if (special != behind.end()) {
+    stops.push_back(*special);
   }
   return stops;
 }

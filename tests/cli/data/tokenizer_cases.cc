@@ -145,6 +145,44 @@ TEST_F(TokenizerOfAModel, AnswersAChatUpToTheEndOfItsTurn) {
   }
 }
 
+// Templates that do not open an answer, and that open it with more than they keep of it.
+TEST_F(TokenizerOfAModel, EndsAnswersHoweverATemplateOpensThem) {
+  struct Case {
+    std::string opening;  // where an answer is to come
+    std::string prompt;
+    std::string response;
+  };
+  const std::string asked = "<|im_start|>user\nword<|im_end|>\n";
+  const std::string opened = "<|im_start|>assistant\n";
+  const std::vector<Case> cases = {{"", asked, opened + "the dog<|im_end|>"},
+                                   {opened + "12\n", asked + opened + "12\n", "the dog<|im_end|>"}};
+  write_file(folder_ + "/chat.jsonl", R"({"messages": [{"role": "user", "content": "word"}]})"
+                                      "\n");
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.prompt);
+    const Json tokens = {
+        {"eos_token", "<|end|>"},
+        {"chat_template",
+         "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + "
+         "message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+         "{% if add_generation_prompt %}{{ " +
+             Json(each.opening).dump() + " }}{% endif %}"}};
+    write_file(model_ + "/tokenizer_config.json", tokens.dump());
+    const Json pair = {{"prompt", each.prompt}, {"response", each.response}};
+    write_file(folder_ + "/pair.jsonl", pair.dump() + "\n");
+    const std::string trained = empty_directory() + "/trained";
+    sound(1, {"--records", folder_ + "/pair.jsonl", "--steps", "40", "--lr", "1e-2", "--seq-len",
+              "48", "--global-batch", "1", "--loss-mean", "labels", "--save-pretrained", trained});
+    const Outcome answered =
+        run({fsdp2_program(), "generate", "--model", trained, "--tokenizer", model_, "--records",
+             folder_ + "/chat.jsonl", "--max-new-tokens", "30", "--temperature", "0", "--json"});
+    ASSERT_EQ(answered.exit_code, 0) << answered.err;
+    const Json answer = Json::parse(answered.out);
+    EXPECT_THAT(answer.at("text").get<std::string>(), HasSubstr("the dog")) << answer;
+    EXPECT_EQ(answer.at("tokens").back(), 2) << answer;  // <|im_end|>
+  }
+}
+
 // A golden model that sees images, with a tokenizer of one word for each of its tokens: "t5", and
 // the names of those of images.
 class VisionPrompts : public ::testing::TestWithParam<std::string> {
