@@ -16,7 +16,7 @@ class Tiff {
     return bytes_.size() >= 8 && (bytes_[0] == 'I' || bytes_[0] == 'M') && bytes_[1] == bytes_[0] &&
            number(2, 2) == 42;
   }
-  // Of `size` bytes; 0 where there are none.
+  // The number that `size` bytes there spell; 0 where there are none.
   uint32_t number(size_t offset, size_t size) const {
     if (offset > bytes_.size() || bytes_.size() - offset < size) {
       return 0;

@@ -95,7 +95,7 @@ class Matcher {
            keeps->toBool() && dtype != nullptr && dtype->isNone();
   }
 
-  // Of `to(dtype)` without a memory format.
+  // The dtype of a `to(dtype)` without a memory format.
   static std::optional<at::ScalarType> plain_dtype(const Operation& cast) {
     const c10::IValue* dtype = constant_at(cast, 1);
     const c10::IValue* format = constant_at(cast, 4);

@@ -74,7 +74,7 @@ class Vision : public ::testing::TestWithParam<std::string> {
     write_file(folder_ + "/video_preprocessor_config.json", processor.dump());
   }
   bool frames_are_apart() const { return GetParam() == "tiny-qwen3-vl"; }
-  // Of `frames` frames of 4 x 4 patches.
+  // A video has `frames` frames of 4 x 4 patches.
   void write_video(const std::string& name, int64_t frames, int64_t seed) const {
     const at::Tensor grid = at::tensor({frames, int64_t{4}, int64_t{4}}).view({1, 3});
     const at::Tensor pixels = (at::arange(frames * 16 * kPatchNumel, at::kFloat) *

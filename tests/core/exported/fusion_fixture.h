@@ -110,7 +110,7 @@ inline json& find(Nodes& nodes, const std::string& name) {
   throw std::out_of_range(name);
 }
 
-// Of inputs x and z [a,b,c,d] of any sizes and of a parameter w [2]; its output is the sum of y.
+// It takes x and z [a,b,c,d] of any sizes and has a parameter w [2]; its output is the sum of y.
 inline json program_of(const Nodes& nodes, int dims = 4, int dtype = kFloat) {
   json program = small_program();
   json& module = program["graph_module"];

@@ -170,7 +170,7 @@ TEST(Evaluate, IsTheMeanOverTheLabelsThatCount) {
   EXPECT_TRUE(std::isnan(none.loss));
 }
 
-// Of tokens that are not hidden it says nothing that could be called a score.
+// It says nothing of tokens that are not hidden that could be called a score.
 TEST(Evaluate, OfAnEncoderIsItsLossOfTheTokensThatItHides) {
   const auto model = whole_llama(R"({"model_type": "encoder", "vocab_size": 41, "hidden_size": 16,
       "num_hidden_layers": 1, "num_attention_heads": 4, "max_position_embeddings": 32,

@@ -34,7 +34,7 @@ final class TensorData {
     }
   }
 
-  /** Of an array or a buffer of Java's, which has not more than an int can count. */
+  /** The length of one of Java's arrays or buffers, which has not more than an int can count. */
   private static int length(long bytes) {
     if (bytes > Integer.MAX_VALUE) {
       throw new IllegalArgumentException(
