@@ -44,8 +44,7 @@ void check_finite(const TrainingObjects& objects) {
   }
   fail(Code::kNotFinite,
        "{} has been infinite or NaN since {}: it is not saved, so that no good checkpoint gives "
-       "way to "
-       "it; go on from the last good one, or save with options.allow_not_finite",
+       "way to it; go on from the last good one, or save with options.allow_not_finite",
        state_to_save(objects).tensors[static_cast<size_t>(-number)].name,
        cause.empty() ? "an update on another rank" : cause);
 }
