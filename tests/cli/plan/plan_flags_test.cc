@@ -52,8 +52,10 @@ TEST(PlanFlags, TakesTheFlagsThatChangeAStep) {
   EXPECT_EQ(planned_peak({}, {"--global-batch", "16"}), usual);
   const Texts accumulated = {"--grad-accum", "3"};
   EXPECT_GT(planned_peak(joined(accumulated, {"--accum-sync", "last"})), planned_peak(accumulated));
-  EXPECT_GT(planned_peak(joined(accumulated, {"--accum-sync", "vocabulary"})),
-            planned_peak(accumulated));
+  // Their gradients are whole at the peak in any case, as those of the root are.
+  const auto of_tables = planned_peak(joined(accumulated, {"--accum-sync", "vocabulary"}));
+  EXPECT_NE(of_tables, planned_peak(accumulated));
+  EXPECT_LT(of_tables, planned_peak(joined(accumulated, {"--accum-sync", "last"})));
   const Texts overridden = {"--config-overrides", R"({"num_hidden_layers": 1})"};
   EXPECT_LT(planned_peak(overridden), usual);
 }
