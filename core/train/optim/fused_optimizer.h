@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/fsdp/group/sharded_param.h"
 #include "core/nn/kernels/adamw_loop.h"
 #include "core/train/optim/optimizer.h"
 
