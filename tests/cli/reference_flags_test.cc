@@ -24,6 +24,7 @@ const std::set<std::string> kLeftOut = {"--attn", "--compile", "--fsdp1", "--opt
                                         "--plain"};
 // Values that are ours alone.
 const std::map<std::string, std::set<std::string>> kOwnChoices = {
+    {"--accum-sync", {"vocabulary"}},
     {"--optimizer", {"muon"}},
     {"--param-dtype", {"auto"}},
     {"--matmul-precision", {"high-always", "medium-always"}}};
