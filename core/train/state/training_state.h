@@ -48,8 +48,7 @@ ckpt::StateDict state_to_save(const TrainingObjects& objects,
 
 struct LoadReport {
   std::vector<std::string> missing;     // names of ours that the checkpoint lacks, also without
-                                        // an error: "fsdp2.rng", "fsdp2.data", "step", and
-                                        // state of parameters that were frozen when it was saved
+                                        // an error: "fsdp2.rng", "fsdp2.data", "step"
   std::vector<std::string> unexpected;  // names of the model or optimizer in it that are not ours
   int64_t step = -1;                    // the next one; -1: the checkpoint does not say
 };

@@ -20,7 +20,6 @@
 #include "core/fsdp/model_tensors.h"
 #include "core/nn/module.h"
 #include "core/nn/random/generator_state.h"
-#include "core/train/state/freeze_changes.h"
 #include "core/train/state/hyper_parameters_load.h"
 #include "core/train/state/training_state.h"
 #include "core/train/state/training_state_parts.h"
@@ -85,7 +84,6 @@ class Loader {
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
   std::vector<fsdp::ShardedParam*> found_;
-  FreezeChanges freeze_changes_;
   std::vector<nn::MemoryForValues> filled_;  // of parameters that sharding has left alone
   std::optional<int64_t> step_;
   std::optional<DataPosition> data_position_;
@@ -129,12 +127,8 @@ void Loader::keep_values() {
 
 void Loader::want_optimizer() {
   const auto& params = objects_.root->parameters();
-  freeze_changes_ = find_freeze_changes(objects_, source_, names_);
   for (size_t i = 0; i < objects_.optimizer->params().size(); ++i) {
     const fsdp::ShardedParam* param = objects_.optimizer->params()[i];
-    if (freeze_changes_.has_thawed(param)) {
-      continue;
-    }
     const auto index =
         static_cast<size_t>(std::find(params.begin(), params.end(), param) - params.begin());
     const fsdp::ShardLayout& layout = param->layout();
@@ -343,8 +337,6 @@ void Loader::read_tensors() {
 
 LoadReport Loader::run() {
   read_tensors();
-  const std::vector<std::string> anew = freeze_changes_.carry_out(objects_, source_.path());
-  report_.missing.insert(report_.missing.end(), anew.begin(), anew.end());
   set_step();
   set_loss_scaler();
   if (objects_.loader != nullptr) {

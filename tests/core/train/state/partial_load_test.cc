@@ -47,37 +47,6 @@ ckpt::StateDict only(ckpt::StateDict state, const Wanted& wanted) {
   return state;
 }
 
-// A run that goes on with parameters unfrozen that were frozen when it was saved.
-TEST_F(TrainingState, OfAParameterThatWasFrozenBeginsAnew) {
-  run_ranks(2, [&](const std::shared_ptr<World>& world) {
-    TinyRun run(world, {2, 0}, tokens());
-    run.train(2);
-    const auto has_state = [](const std::string& name) {
-      return name.rfind("optim.state.scale.", 0) != 0;
-    };
-    const auto half = [](const std::string& name) { return name != "optim.state.scale.exp_avg"; };
-    run.saver().save(only(state_to_save(run.objects()), has_state), {path("thawed")});
-    run.saver().save(only(state_to_save(run.objects()), half), {path("half")});
-    TinyRun other(world, {2, 0}, tokens(), 1.0);
-    other.train(1);
-    EXPECT_THROW(load_training_state(other.objects(), path("half"), false), Error);
-    const LoadReport report = load_training_state(other.objects(), path("thawed"), false);
-    EXPECT_EQ(report.missing,
-              (std::vector<std::string>{"optim.state.scale.step", "optim.state.scale.exp_avg",
-                                        "optim.state.scale.exp_avg_sq"}));
-    for (size_t i = 0; i < other.optimizer().params().size(); ++i) {
-      const bool is_thawed = other.optimizer().params()[i]->name() == "scale";
-      const std::vector<OptimizerState> actual = other.optimizer().state(i);
-      const std::vector<OptimizerState> saved = run.optimizer().state(i);
-      for (size_t slot = 0; slot < actual.size(); ++slot) {
-        const at::Tensor expected =
-            is_thawed ? at::zeros_like(saved[slot].tensor) : saved[slot].tensor;
-        EXPECT_TRUE(actual[slot].tensor.equal(expected)) << actual[slot].name;
-      }
-    }
-  });
-}
-
 TEST_F(TrainingState, ThatSaysNoStepHasTheOneThatTheOptimizerCounted) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens());
