@@ -51,7 +51,9 @@ JobEnd SmallJob::train(int ranks, const std::vector<std::string>& flags) const {
                    "--product-engine", "mkl",
                    "--seed",           "1"};
   job.arguments.insert(job.arguments.end(), flags.begin(), flags.end());
-  job.variables = {{"OMP_NUM_THREADS", "1"}};
+  // glibc raises the size from which blocks are the system's own as they are freed, unless it is
+  // set. A peak would depend on what had been freed before.
+  job.variables = {{"OMP_NUM_THREADS", "1"}, {"MALLOC_MMAP_THRESHOLD_", "131072"}};
   job.timeout_s = timeout_s_;
   return run_job(job);
 }
