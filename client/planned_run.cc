@@ -1,8 +1,5 @@
 #include "client/planned_run.h"
 
-#include <exception>
-#include <functional>
-
 #include "client/objects.h"
 #include "client/param_dtype.h"
 #include "client/reshard_budget.h"
@@ -19,29 +16,6 @@ namespace {
 
 int64_t world_size_of(fsdp2_mesh mesh) {
   return info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh).world_size;
-}
-
-// What every rank chooses, or an error on all of them: each plans by itself.
-ReshardChoice chosen_by_all(fsdp2_mesh mesh, const std::function<ReshardChoice()>& choose) {
-  ReshardChoice choice;
-  std::string text;
-  std::exception_ptr error;
-  try {
-    choice = choose();
-    for (const std::string& name : choice.kept) {
-      text += name + "=kept\n";
-    }
-  } catch (...) {
-    error = std::current_exception();
-    text = "plan=failed\n";
-  }
-  const fsdp2_status agreed =
-      fsdp2_mesh_agree(mesh, "the units that reshard_budget_gb keeps gathered", text.c_str());
-  if (error) {
-    std::rethrow_exception(error);
-  }
-  check(agreed);
-  return choice;
 }
 
 }  // namespace
@@ -111,10 +85,8 @@ Shard PlannedRun::shard_model(fsdp2_module module, fsdp2_mesh mesh) const {
     }
     client::shard_model(plan.options, module, mesh, &shard);
     if (has_budget) {  // after the ranks have agreed how to multiply, which the choice depends on
-      const auto choose = [&] {
-        return choose_within_budget(plan.options, ranks, config::data_ranks(plan, ranks));
-      };
-      keep_gathered(chosen_by_all(mesh, choose), shard);
+      keep_gathered(choose_within_budget(plan.options, mesh, config::data_ranks(plan, ranks)),
+                    shard);
     }
   });
   return shard;

@@ -1,5 +1,6 @@
 #include "client/reshard_budget.h"
 
+#include <exception>
 #include <string>
 
 #include "client/objects.h"
@@ -51,10 +52,9 @@ PlannedStep step_of(const config::TrainOptions& options, int64_t data_ranks,
   return planned_step(rows, options.seq_len, options.grad_accum, plan);
 }
 
-}  // namespace
-
-ReshardChoice choose_within_budget(const config::TrainOptions& options, int64_t world_size,
-                                   int64_t data_ranks) {
+// The choice of this rank, which plays rank 0.
+ReshardChoice choose_alone(const config::TrainOptions& options, int64_t world_size,
+                           int64_t data_ranks) {
   Rehearsal rehearsal;
   set_up(options, world_size, &rehearsal);
   try {
@@ -68,6 +68,32 @@ ReshardChoice choose_within_budget(const config::TrainOptions& options, int64_t 
                       "; fsdp2 plan --memory-gb says what takes less",
                   failure.status());
   }
+}
+
+}  // namespace
+
+ReshardChoice choose_within_budget(const config::TrainOptions& options, fsdp2_mesh mesh,
+                                   int64_t data_ranks) {
+  ReshardChoice choice;
+  std::string text;
+  std::exception_ptr error;
+  try {
+    const auto info = info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh);
+    choice = choose_alone(options, info.world_size, data_ranks);
+    for (const std::string& name : choice.kept) {
+      text += name + "=kept\n";
+    }
+  } catch (...) {
+    error = std::current_exception();
+    text = "plan=failed\n";
+  }
+  const fsdp2_status agreed =
+      fsdp2_mesh_agree(mesh, "the units that --reshard-budget-gb keeps gathered", text.c_str());
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  check(agreed);
+  return choice;
 }
 
 void keep_gathered(const ReshardChoice& choice, const Shard& shard) {

@@ -67,7 +67,7 @@ void PreparedRun::keep_units_within_budget() {
                   " has images, whose activations cannot be planned");
   }
   const int64_t data_ranks = config::data_ranks(plan, job.world_size);
-  reshard_choice = client::choose_within_budget(options, job.world_size, data_ranks);
+  reshard_choice = client::choose_within_budget(options, mesh.get(), data_ranks);
   keep_gathered(*reshard_choice, shard);
 }
 
