@@ -141,8 +141,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "accum-sync",
        &o->accum_sync,
        "Reduce gradients after each micro batch, after the last one, or (vocabulary) after the "
-       "last "
-       "one only in units that hold an embedding table or the head",
+       "last one only in units that hold an embedding table or the head",
        {"every", "last", "vocabulary"}},
       {steps,
        "loss-mean",

@@ -47,6 +47,9 @@ bool has_vocabulary(const nn::Module& root) {
 }
 
 HeldReductions::HeldReductions(Unit& root, ReducedLast which) {
+  if (which == ReducedLast::kNone) {
+    return;
+  }
   ModuleNames modules;
   if (which == ReducedLast::kVocabulary) {
     collect_vocabulary(*root.modules().front(), "", modules);

@@ -3,7 +3,6 @@
 #include <ATen/ops/ones_like.h>
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,14 +74,11 @@ void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches
   nn::Module& module = *root.modules().front();
   const fsdp::StepShape& shape = root.tree().step_shape();
   const nn::LossChunk chunk(module, shape.loss_chunk);
-  std::optional<fsdp::HeldReductions> held;
-  if (micro_batches > 1 && shape.reduced_last != fsdp::ReducedLast::kNone) {
-    held.emplace(root, shape.reduced_last);
-  }
+  fsdp::HeldReductions held(root, shape.reduced_last);
   try {
     for (int64_t micro = 0; micro < micro_batches; ++micro) {
-      if (held && micro + 1 == micro_batches) {
-        held->release();
+      if (micro + 1 == micro_batches) {
+        held.release();
       }
       const at::Tensor loss = nn::scalar_loss(module(inputs));
       nn::run_backward({loss}, {at::ones_like(loss)});

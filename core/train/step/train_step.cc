@@ -150,13 +150,10 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
                                                     const LabelCounts& labels) {
   std::vector<at::Tensor> losses;
   const nn::LossChunk chunk(*module_, options_.loss_chunk);
-  std::optional<fsdp::HeldReductions> held;
-  if (batch.size() > 1 && options_.reduced_last != fsdp::ReducedLast::kNone) {
-    held.emplace(optimizer_->root(), options_.reduced_last);
-  }
+  fsdp::HeldReductions held(optimizer_->root(), options_.reduced_last);
   for (size_t micro = 0; micro < batch.size(); ++micro) {
-    if (held && micro + 1 == batch.size()) {
-      held->release();
+    if (micro + 1 == batch.size()) {
+      held.release();
     }
     const at::Tensor loss = nn::scalar_loss((*module_)(batch[micro]));
     const at::Tensor share = share_of_mean(loss, labels, micro);
