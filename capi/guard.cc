@@ -2,7 +2,6 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <utility>
@@ -25,16 +24,6 @@ static_assert(static_cast<fsdp2_status>(Code::kNullArgument) == FSDP2_E_NULL_ARG
 namespace {
 
 thread_local Call* innermost_call = nullptr;
-
-// A thread cannot be cancelled while an exception is turned into a status.
-class Uncancellable {
- public:
-  Uncancellable() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~Uncancellable() { pthread_setcancelstate(before_, nullptr); }
-
- private:
-  int before_ = 0;
-};
 
 // Lines below the first, for whoever looks for the cause inside LibTorch.
 std::string detail_of_current_exception() {
@@ -191,7 +180,6 @@ InCallback::~InCallback() {
 }
 
 fsdp2_status Call::fail() noexcept {
-  const Uncancellable uncancellable;
   try {
     record_current_exception();
     return error_record().status;

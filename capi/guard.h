@@ -9,16 +9,16 @@
 //     });
 //   }
 //
-// A cancelled thread's unwinding passes through. Everything else becomes a status and this thread's
-// error record; outputs are written last, so a failure leaves them untouched. Whether it fails or
-// not, a call ends with what is owed to callers (release.h).
+// Each becomes a status and this thread's error record; outputs are written last, so a failure
+// leaves them untouched. Whether it fails or not, a call ends with what is owed to callers
+// (release.h). A thread that is cancelled ends after the call, at its next cancellation point.
 #pragma once
 
 #include <c10/core/AutogradState.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <cxxabi.h>
+#include <pthread.h>
 
 #include <exception>
 #include <memory>
@@ -115,8 +115,6 @@ std::exception_ptr caught_in(const Body& body) {
   try {
     body();
     return nullptr;
-  } catch (abi::__forced_unwind&) {
-    throw;
   } catch (...) {
     return std::current_exception();
   }
@@ -139,17 +137,28 @@ class InCallback {
   Call* call_;
 };
 
-// The call by itself, at whose end the thread is the caller's again. What unwinds a cancelled
-// thread is no object, so the reference to it is null.
+// While it lives, this thread cannot be cancelled, the callbacks that it makes included: what
+// unwinds a cancelled thread must not end anywhere, and `catch (...)`, here and in LibTorch, ends
+// it.
+class Uncancellable {
+ public:
+  Uncancellable() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancellable() { pthread_setcancelstate(before_, nullptr); }
+  Uncancellable(const Uncancellable&) = delete;
+  Uncancellable& operator=(const Uncancellable&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+// The call by itself, at whose end the thread is the caller's again.
 template <typename Body>
-[[gnu::no_sanitize("undefined")]] fsdp2_status run_call(const char* function, const Body& body) {
+fsdp2_status run_call(const char* function, const Body& body) {
   Call call(function);
   try {
     call.begin();
     body(call);
     return FSDP2_OK;
-  } catch (abi::__forced_unwind&) {
-    throw;
   } catch (...) {
     return call.fail();
   }
@@ -157,6 +166,7 @@ template <typename Body>
 
 template <typename Body>
 fsdp2_status guard(const char* function, const Body& body) {
+  const Uncancellable uncancellable;
   const ReleaseScope releases;
   const fsdp2_status status = run_call(function, body);
   run_releases();

@@ -36,8 +36,8 @@ class UserData {
   std::unique_ptr<Release> release_;
 };
 
-// While it lives, this thread is inside a call, to which what is owed from here on belongs. The
-// outermost one of a thread that is cancelled leaves it to the next call of any thread.
+// While it lives, this thread is inside a call, to which what is owed from here on belongs. What
+// is still owed at the end of the outermost one is left to the next call of any thread.
 class ReleaseScope {
  public:
   ReleaseScope();

@@ -83,7 +83,8 @@
  *     fsdp2_shard_destroy.
  *
  *     No single call can be cancelled. fsdp2_mesh_fail, from another thread, ends what waits on a
- *     mesh, and spends the mesh; fsdp2_mesh_create, which has no mesh yet, ends at its timeout.
+ *     mesh, and spends the mesh; fsdp2_mesh_create, which has no mesh yet, ends at its timeout. A
+ *     thread that is cancelled (pthread_cancel) inside a call ends after it.
  *
  *     Work that goes on between calls belongs to an object, and so does waiting for it:
  *     fsdp2_checkpoint_wait and fsdp2_shard_wait_unshard take the shard. There is no handle for the
