@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -89,13 +90,15 @@ std::string text_of(const HyperParameter::Value& value) {
 class HyperParameterLoader {
  public:
   HyperParameterLoader(const StateSource& source, const ckpt::StateNames& names,
-                       const Optimizer& optimizer)
+                       const std::set<std::string>& frozen, const Optimizer& optimizer)
       : source_(source),
         prefix_(names.optimizer_prefix() + "param_groups."),
         optimizer_(optimizer) {
     for (size_t i = 0; i < optimizer.params().size(); ++i) {
       for (const std::string& name : optimizer.params()[i]->names()) {
-        group_of_.emplace(name, optimizer.group_of(i));
+        if (frozen.count(name) == 0) {
+          group_of_.emplace(name, optimizer.group_of(i));
+        }
       }
     }
     if (names.is_numbered()) {
@@ -206,7 +209,7 @@ class HyperParameterLoader {
   const StateSource& source_;
   const std::string prefix_;
   const Optimizer& optimizer_;
-  std::map<std::string, size_t> group_of_;
+  std::map<std::string, size_t> group_of_;  // by each name of a parameter
   // By group: what the names of the hyper-parameters begin with, of each saved group that has one
   // of its parameters.
   std::vector<std::vector<std::string>> saved_;
@@ -259,9 +262,10 @@ void remove_rates(std::vector<HyperParameter>* values) {
 
 }  // namespace
 
-void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& names, bool partial,
-                           Optimizer* optimizer, std::vector<std::string>* refused) {
-  const HyperParameterLoader loader(source, names, *optimizer);
+void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& names,
+                           const std::set<std::string>& frozen, bool partial, Optimizer* optimizer,
+                           std::vector<std::string>* refused) {
+  const HyperParameterLoader loader(source, names, frozen, *optimizer);
   const bool tells = optimizer->root().mesh().team().rank() == 0;
   // The other groups' rates are kept as ratios to group 0's: without it, the run's ratios stay.
   bool has_rate_of_first = false;

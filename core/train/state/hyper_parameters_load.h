@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,15 @@ std::optional<double> read_number(const ckpt::StateSource& source, const ckpt::S
 
 // Each group takes those of the saved groups that have its parameters: by their lists of names, or
 // where they are listed parameter by parameter. Numbers stand for one saved group. A group without
-// a saved one keeps its own.
+// a saved one keeps its own. Parameters that were frozen, which Python's and ours save as the first
+// group's, count for none.
 //
 // Saved groups that differ and have parameters in one group of the run are an error with both
 // values (kInvalidArgument; Python's set_optimizer_state_dict silently takes the first's). So is
 // what the optimizer cannot take (Optimizer::set_hyper_parameters), or is no plain value, with the
 // group's name. If partial, the group keeps its own and the name goes to `refused`.
 void load_hyper_parameters(const ckpt::StateSource& source, const ckpt::StateNames& names,
-                           bool partial, Optimizer* optimizer, std::vector<std::string>* refused);
+                           const std::set<std::string>& frozen, bool partial, Optimizer* optimizer,
+                           std::vector<std::string>* refused);
 
 }  // namespace fsdp2::train

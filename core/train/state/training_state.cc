@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/fsdp/model_tensors.h"
+#include "core/train/state/freeze_changes.h"
 #include "core/train/state/training_state_parts.h"
 
 namespace fsdp2::train {
@@ -147,6 +148,7 @@ StateDict state_to_save(const TrainingObjects& objects, OptimizerKeys keys) {
   add_model(*objects.root, &state);
   if (objects.optimizer != nullptr) {
     add_optimizer(*objects.optimizer, keys, &state);
+    add_frozen(*objects.optimizer, &state);
   }
   if (objects.step != nullptr) {
     state.add_object({kStep}, objects.step->position());

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -20,6 +21,7 @@
 #include "core/fsdp/model_tensors.h"
 #include "core/nn/module.h"
 #include "core/nn/random/generator_state.h"
+#include "core/train/state/freeze_changes.h"
 #include "core/train/state/hyper_parameters_load.h"
 #include "core/train/state/training_state.h"
 #include "core/train/state/training_state_parts.h"
@@ -84,7 +86,8 @@ class Loader {
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
   std::vector<fsdp::ShardedParam*> found_;
-  std::vector<nn::MemoryForValues> filled_;  // of parameters that sharding has left alone
+  std::optional<FreezeChanges> freeze_changes_;  // with an optimizer
+  std::vector<nn::MemoryForValues> filled_;      // of parameters that sharding has left alone
   std::optional<int64_t> step_;
   std::optional<DataPosition> data_position_;
   at::Tensor rng_;
@@ -129,6 +132,9 @@ void Loader::want_optimizer() {
   const auto& params = objects_.root->parameters();
   for (size_t i = 0; i < objects_.optimizer->params().size(); ++i) {
     const fsdp::ShardedParam* param = objects_.optimizer->params()[i];
+    if (freeze_changes_->has_thawed(param)) {
+      continue;
+    }
     const auto index =
         static_cast<size_t>(std::find(params.begin(), params.end(), param) - params.begin());
     const fsdp::ShardLayout& layout = param->layout();
@@ -292,8 +298,11 @@ Loader::Loader(const TrainingObjects& objects, const ckpt::StateSource& source, 
       names_(source, names_of(model_)) {
   want_model();
   if (objects_.optimizer != nullptr) {
+    const std::set<std::string> frozen = frozen_in(source_);
     // First: they decide which state there is.
-    load_hyper_parameters(source_, names_, partial, objects_.optimizer, &report_.unexpected);
+    load_hyper_parameters(source_, names_, frozen, partial, objects_.optimizer,
+                          &report_.unexpected);
+    freeze_changes_.emplace(names_, frozen, objects_.optimizer);
     want_optimizer();
   }
   step_ = find_step();
@@ -337,6 +346,10 @@ void Loader::read_tensors() {
 
 LoadReport Loader::run() {
   read_tensors();
+  if (freeze_changes_) {
+    const std::vector<std::string> anew = freeze_changes_->carry_out(source_.path());
+    report_.missing.insert(report_.missing.end(), anew.begin(), anew.end());
+  }
   set_step();
   set_loss_scaler();
   if (objects_.loader != nullptr) {

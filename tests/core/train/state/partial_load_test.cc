@@ -35,18 +35,6 @@ TEST_F(TrainingState, NamesThatDoNotFitAreErrorsAndAPartialLoadReportsThem) {
   });
 }
 
-// Keeps of a state what is wanted.
-template <typename Wanted>
-ckpt::StateDict only(ckpt::StateDict state, const Wanted& wanted) {
-  const auto drop = [&](auto& list) {
-    const auto is_unwanted = [&](const auto& entry) { return !wanted(entry.name); };
-    list.erase(std::remove_if(list.begin(), list.end(), is_unwanted), list.end());
-  };
-  drop(state.tensors);
-  drop(state.objects);
-  return state;
-}
-
 TEST_F(TrainingState, ThatSaysNoStepHasTheOneThatTheOptimizerCounted) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens());

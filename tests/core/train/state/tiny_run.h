@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,12 +38,12 @@ class TinyRun {
  public:
   TinyRun(const std::shared_ptr<World>& world, const Ranks& ranks, const std::string& tokens,
           double seed = 0.0, Algorithm algorithm = Algorithm::kAdamW, uint64_t data_seed = 0,
-          std::optional<at::ScalarType> state_dtype = std::nullopt) {
+          std::optional<at::ScalarType> state_dtype = std::nullopt, bool frozen_bias = true) {
     TinyStackOptions options;
     options.width = kWidth;
     options.inner = kWidth;
     options.tied = true;
-    options.frozen_bias = true;
+    options.frozen_bias = frozen_bias;
     model_ = std::make_shared<TinyStack>(options);
     {
       const at::NoGradGuard no_grad;
@@ -128,6 +129,18 @@ class TinyRun {
   std::optional<DataLoader> loader_;
   std::optional<ckpt::ShardedSaver> saver_;
 };
+
+// Keeps of a state what is wanted.
+template <typename Wanted>
+ckpt::StateDict only(ckpt::StateDict state, const Wanted& wanted) {
+  const auto drop = [&](auto& list) {
+    const auto is_unwanted = [&](const auto& entry) { return !wanted(entry.name); };
+    list.erase(std::remove_if(list.begin(), list.end(), is_unwanted), list.end());
+  };
+  drop(state.tensors);
+  drop(state.objects);
+  return state;
+}
 
 // All tensors of the model and the optimizer in a checkpoint.
 inline std::map<std::string, at::Tensor> tensors_in(const std::string& path) {
