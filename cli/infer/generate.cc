@@ -19,6 +19,8 @@ namespace {
 
 using Tokens = std::vector<int64_t>;
 
+constexpr char kNoStopTokens[] = "none";
+
 class Generation {
  public:
   Generation(const GenerateOptions& options, const std::vector<PromptLine>& lines,
@@ -55,7 +57,9 @@ Generation::Generation(const GenerateOptions& options, const std::vector<PromptL
     records_.emplace(lines, options.records, tokenizer_path(run), client::config_path(run));
     prompts_ = records_->tokens(model.vocab_size());
   }
-  stop_tokens_ = options.stop_tokens.empty() ? usual_stop_tokens() : given_stop_tokens();
+  if (options.stop_tokens != kNoStopTokens) {
+    stop_tokens_ = options.stop_tokens.empty() ? usual_stop_tokens() : given_stop_tokens();
+  }
 }
 
 Tokens Generation::given_stop_tokens() const {

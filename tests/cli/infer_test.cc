@@ -93,6 +93,7 @@ TEST(Generate, EndsATextAtTheTokensOfGenerationConfig) {
   EXPECT_EQ(first("[99999, " + stop + "]", {}), until_stop);
   EXPECT_EQ(first("null", {}), greedy);
   EXPECT_EQ(first(stop, {"--stop-tokens", greedy[0].dump()}).size(), 1U);
+  EXPECT_EQ(first(stop, {"--stop-tokens", "none"}), greedy);
 }
 
 TEST(Generate, ReadsPromptsFromAFileAndWritesTextAsItIs) {
