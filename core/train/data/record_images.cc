@@ -25,12 +25,13 @@ void fill_grids(const std::vector<RecordImage>& images, int64_t* out) {
 }
 
 void check_places(const RecordTokens& tokens, const std::vector<RecordImage>& images,
-                  const std::vector<RecordVideo>& videos, const VisionRules& rules) {
+                  size_t left_out, const std::vector<RecordVideo>& videos,
+                  const VisionRules& rules) {
   const auto count = [&](uint32_t token) {
     return std::count(tokens.ids.begin(), tokens.ids.end(), token);
   };
-  const int64_t places = count(rules.image_token);
-  FSDP2_CHECK(places == static_cast<int64_t>(images.size()), Code::kCorruptData,
+  const size_t places = static_cast<size_t>(count(rules.image_token)) + left_out;
+  FSDP2_CHECK(places == images.size(), Code::kCorruptData,
               "has {} places for images, and its files have {}: expected \"<image>\" in its "
               "texts, or a part of type image, for each",
               places, images.size());
@@ -82,9 +83,10 @@ void check_vision_vocabulary(const std::string& path, const VisionRules& rules,
               path, last, vocab_size);
 }
 
-void place_seen(std::vector<RecordImage> images, std::vector<RecordVideo> videos,
+void place_seen(std::vector<RecordImage> images, size_t left_out, std::vector<RecordVideo> videos,
                 const VisionRules& rules, RecordTokens* tokens) {
-  check_places(*tokens, images, videos, rules);
+  check_places(*tokens, images, left_out, videos, rules);
+  images.erase(images.end() - static_cast<std::ptrdiff_t>(left_out), images.end());
   RecordTokens placed;
   auto image = images.begin();
   auto video = videos.begin();

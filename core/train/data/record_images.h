@@ -1,6 +1,7 @@
 // The images of a record: where they and its videos are among its tokens, and their pixels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,9 +21,10 @@ std::vector<RecordImage> find_images(const std::vector<std::string>& files,
 // those of texts. path: of the records, for messages. Error: kInvalidArgument if not.
 void check_vision_vocabulary(const std::string& path, const VisionRules& rules, int64_t vocab_size);
 
-// Gives each image and each video, or frame of one, its tokens in place of its one. Error:
-// kCorruptData for another number of these than of their tokens.
-void place_seen(std::vector<RecordImage> images, std::vector<RecordVideo> videos,
+// Gives each image and each video, or frame of one, its tokens in place of its one. left_out: how
+// many of the last images are those of an answer that is not among the tokens. Error: kCorruptData
+// for another number of these than of their tokens.
+void place_seen(std::vector<RecordImage> images, size_t left_out, std::vector<RecordVideo> videos,
                 const VisionRules& rules, RecordTokens* tokens);
 
 // Leaves out what is behind the first `most` tokens, and images and videos that would not be whole

@@ -230,13 +230,6 @@ void check_is_seen(const Record& record, const RecordVision* vision) {
   }
 }
 
-// The images and videos of an answer that is left out are left out, too.
-template <typename Seen>
-void leave_out_last(size_t count, std::vector<Seen>* seen) {
-  seen->erase(seen->end() - static_cast<std::ptrdiff_t>(std::min(count, seen->size())),
-              seen->end());
-}
-
 RecordTokens tokens_of(Record record, Taken taken, const text::Tokenizer* tokenizer,
                        const RecordVision* vision) {
   check_is_seen(record, vision);
@@ -246,8 +239,7 @@ RecordTokens tokens_of(Record record, Taken taken, const text::Tokenizer* tokeni
   std::vector<std::string> times;
   if (!record.videos.empty()) {
     videos = find_videos(record.videos, *vision);
-    leave_out_last(record.videos_left_out, &videos);
-    times = write_videos(videos, vision->rules, &record);
+    times = write_videos(&videos, vision->rules, &record);
   }
   const bool is_bytes = tokenizer == nullptr || tokenizer->is_bytes();
   RecordTokens tokens = is_bytes ? as_bytes(record, taken, seen, times)
@@ -256,9 +248,8 @@ RecordTokens tokens_of(Record record, Taken taken, const text::Tokenizer* tokeni
     check_no_stray_tokens(tokens, vision->rules, record);
   }
   if (!seen.empty()) {
-    std::vector<RecordImage> images = find_images(record.images, *vision);
-    leave_out_last(record.images_left_out, &images);
-    place_seen(std::move(images), std::move(videos), vision->rules, &tokens);
+    place_seen(find_images(record.images, *vision), record.images_left_out, std::move(videos),
+               vision->rules, &tokens);
   }
   return tokens;
 }

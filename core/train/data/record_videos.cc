@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "core/base/error.h"
@@ -115,22 +116,24 @@ std::vector<RecordVideo> find_videos(const std::vector<VideoSource>& sources,
   return videos;
 }
 
-std::vector<std::string> write_videos(const std::vector<RecordVideo>& videos,
-                                      const VisionRules& rules, Record* record) {
-  size_t places = 0;
+std::vector<std::string> write_videos(std::vector<RecordVideo>* videos, const VisionRules& rules,
+                                      Record* record) {
+  size_t places = record->videos_left_out;
   each_place(record, [&](const std::string* /*text*/, size_t place) {
     ++places;
     return place + kVideoText.size();
   });
-  FSDP2_CHECK(places == videos.size(), Code::kCorruptData,
+  FSDP2_CHECK(places == videos->size(), Code::kCorruptData,
               "has {} places for videos, and {} videos: expected \"<video>\" in its texts, or a "
               "part of type video, for each",
-              places, videos.size());
+              places, videos->size());
+  videos->erase(videos->end() - static_cast<std::ptrdiff_t>(record->videos_left_out),
+                videos->end());
   std::vector<std::string> times;
   if (!rules.frames_are_apart) {
     return times;
   }
-  auto video = videos.begin();
+  auto video = videos->begin();
   each_place(record, [&](std::string* text, size_t place) {
     for (const double seconds : video->video.times) {
       times.push_back(time_text(seconds));

@@ -72,12 +72,15 @@ TEST_F(RecordPrompt, TakesRecordsWhoseAnswersAreStillToBeWritten) {
   }
 }
 
-TEST_F(RecordPrompt, WithTooFewOrTooManyImagesIsAnError) {
+TEST_F(RecordPrompt, WithTooFewOrTooManyImagesIsAnErrorThatCountsThoseOfItsAnswer) {
   const std::string files = R"({"images": ["both.safetensors"], )";
   EXPECT_THAT(error(files + R"("prompt": "a<image><image>b", "response": "<image>"})"),
-              HasSubstr("has 2 places for images"));
+              HasSubstr("has 3 places for images, and its files have 2"));
   EXPECT_THAT(error(files + R"("prompt": "a", "response": "<image>"})"),
-              HasSubstr("has 0 places for images"));
+              HasSubstr("has 1 places for images, and its files have 2"));
+  EXPECT_THAT(error(R"({"videos": ["video.safetensors"], "prompt": "<video>a", )"
+                    R"("response": "<video>"})"),
+              HasSubstr("has 2 places for videos, and 1 videos"));
   EXPECT_EQ(error(files + R"("prompt": "", "response": "<image><image>"})"),
             "is empty: expected at least one token");
 }
