@@ -46,6 +46,19 @@ void read_heads(const ConfigReader& config, const UsualValues& usual, DecoderCon
               decoder.head_dim);
 }
 
+// With these types the config's positions may be those that the model was trained with, which the
+// type stretches: Qwen's models get yarn so.
+int64_t stretched_positions(const nn::RotaryScaling& scaling, int64_t max_positions) {
+  double stretched = 0;
+  if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&scaling)) {
+    stretched = static_cast<double>(dynamic->original_max_positions) * dynamic->factor;
+  } else if (const auto* yarn = std::get_if<nn::YarnScaling>(&scaling)) {
+    stretched = static_cast<double>(yarn->original_max_positions) * yarn->factor;
+  }
+  const double most = std::min(stretched, static_cast<double>(kMaxPositions));
+  return std::max(max_positions, static_cast<int64_t>(most));
+}
+
 }  // namespace
 
 bool DecoderConfig::has_experts(int64_t layer) const {
@@ -80,12 +93,7 @@ DecoderConfig read_decoder_config(const ConfigReader& config, std::string family
   decoder.rope =
       read_rope(config, decoder.rotary_dim, decoder.max_positions, usual.rope_theta,
                 rope.longrope_positions, rope.is_by_layer_type ? "full_attention" : nullptr);
-  // With this type, the config's positions are those that the model was trained with.
-  if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&decoder.rope.scaling)) {
-    decoder.max_positions =
-        static_cast<int64_t>(std::min(static_cast<double>(decoder.max_positions) * dynamic->factor,
-                                      static_cast<double>(kMaxPositions)));
-  }
+  decoder.max_positions = stretched_positions(decoder.rope.scaling, decoder.max_positions);
   return decoder;
 }
 

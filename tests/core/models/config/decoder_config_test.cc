@@ -264,6 +264,22 @@ TEST(RopeConfig, TakesYarnAsQwen25HasIt) {
   }
 }
 
+TEST(RopeConfig, StretchesThePositionsThatTheModelWasTrainedWith) {
+  const auto positions = [](const Json& scaling) {
+    return read_with({{"rope_scaling", scaling}, {"max_position_embeddings", 4096}}).max_positions;
+  };
+  Json scaling = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  EXPECT_EQ(positions(scaling), 16384);
+  scaling["original_max_position_embeddings"] = 4096;
+  EXPECT_EQ(positions(scaling), 16384);
+  scaling["original_max_position_embeddings"] = 512;
+  EXPECT_EQ(positions(scaling), 4096);
+  scaling["factor"] = 1e300;
+  EXPECT_EQ(positions(scaling), int64_t{1} << 31);
+  EXPECT_EQ(positions({{"rope_type", "dynamic"}, {"factor", 2.0}}), 8192);
+  EXPECT_EQ(positions({{"rope_type", "linear"}, {"factor", 2.0}}), 4096);
+}
+
 // Those of transformers 4.57: 4096 positions where the key is left out.
 TEST(RopeConfig, OfPhi3IsLongropeByItsThreeNames) {
   Json scaling = {{"short_factor", {1.0, 2.0}}, {"long_factor", {3.0, 4.0}}};
