@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/ckpt/value/printable_name.h"
@@ -15,6 +16,7 @@
 #include "core/exported/program/program_archive.h"
 #include "core/exported/program/program_reader.h"
 #include "core/exported/program/program_weights.h"
+#include "core/exported/program/shared_values.h"
 #include "core/exported/script/script_archive.h"
 #include "core/exported/script/scripted_model.h"
 
@@ -30,8 +32,8 @@ class Loader {
   Loader(const std::string& path, const LoadOptions& options)
       : archive_(std::make_shared<const ProgramArchive>(path)),
         dtype_(options.dtype),
-        machine_(
-            std::make_shared<Machine>(read_program(archive_->program(), path), options.fuses)) {}
+        machine_(std::make_shared<Machine>(read_program(archive_->program(), path), options.fuses)),
+        values_(*archive_) {}
 
   ExportedModel load() {
     ExportedModel model;
@@ -46,10 +48,16 @@ class Loader {
       holder_of("parameter", parameter, modules)
           .register_parameter(own_name(parameter.name), tensor, tensor.requires_grad());
       model.has_values = model.has_values && value.has_values;
+      parameters_in_[value.tensor.storage].push_back(&parameter);
     }
     std::unordered_set<const c10::TensorImpl*> parameters;
     for (const at::Tensor& parameter : root->parameters()) {
       parameters.insert(parameter.unsafeGetTensorImpl());
+    }
+    for (const auto* list : {&machine_->program().buffers, &machine_->program().constants}) {
+      for (const BoundTensor& tensor : *list) {
+        values_.add(find(tensor));
+      }
     }
     for (const BoundTensor& buffer : machine_->program().buffers) {
       const at::Tensor tensor = values_of(buffer, tensors);
@@ -57,6 +65,7 @@ class Loader {
       if (buffer.is_persistent && parameters.count(tensor.unsafeGetTensorImpl()) == 0) {
         holder_of("buffer", buffer, modules).register_buffer(own_name(buffer.name), tensor);
       }
+      check_is_no_view_of_a_parameter(buffer);
     }
     for (const BoundTensor& constant : machine_->program().constants) {
       machine_->bind(constant, values_of(constant, tensors));
@@ -100,11 +109,30 @@ class Loader {
     return tensor;
   }
 
-  at::Tensor values_of(const BoundTensor& buffer, Tensors& tensors) const {
+  // Optimizers change a parameter's shards, which are elsewhere.
+  void check_is_no_view_of_a_parameter(const BoundTensor& buffer) const {
+    const NamedValue& own = find(buffer);
+    const auto found = parameters_in_.find(own.tensor.storage);
+    if (found == parameters_in_.end() || !own.has_values) {
+      return;
+    }
+    for (const BoundTensor* parameter : found->second) {
+      const NamedValue& other = find(*parameter);
+      const bool is_view =
+          own.is_dense() && other.is_dense() && own.overlaps(other) &&
+          archive_->identity_of(buffer.name, own) != archive_->identity_of(parameter->name, other);
+      FSDP2_CHECK(!is_view, Code::kUnsupported,
+                  "{}: the buffer {} is a view of the parameter {}, and would not change with it: "
+                  "export it after clone()",
+                  archive_->path(), printable_name(buffer.name), printable_name(parameter->name));
+    }
+  }
+
+  at::Tensor values_of(const BoundTensor& buffer, Tensors& tensors) {
     const NamedValue& value = find(buffer);
     at::Tensor& tensor = tensors[archive_->identity_of(buffer.name, value)];
     if (!tensor.defined()) {
-      tensor = archive_->read(value, buffer.name);
+      tensor = values_.read(value, buffer.name);
     }
     return tensor;
   }
@@ -130,6 +158,8 @@ class Loader {
   const std::shared_ptr<const ProgramArchive> archive_;
   const std::optional<at::ScalarType> dtype_;
   const std::shared_ptr<Machine> machine_;
+  SharedValues values_;
+  std::map<std::string, std::vector<const BoundTensor*>> parameters_in_;  // by record
 };
 
 }  // namespace

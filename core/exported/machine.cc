@@ -3,9 +3,11 @@
 #include <ATen/core/List.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <utility>
 
 #include "core/base/error.h"
@@ -66,6 +68,12 @@ std::vector<Fusion> fusions_of(const Program& program, const std::vector<Operati
                       });
 }
 
+// torch.export ends what was `self.count += 1` with such a copy. It would be a change to autograd,
+// which could then not use what it has kept of the tensor.
+bool copies_onto_itself(const torch::jit::Stack& stack) {
+  return stack[0].toTensor().is_same(stack[1].toTensor());
+}
+
 // What fails names the node.
 template <typename Body>
 auto run_node(const Program& program, const Node& node, const Body& body) {
@@ -77,17 +85,38 @@ auto run_node(const Program& program, const Node& node, const Body& body) {
   }
 }
 
-// The tensor stays the one that a module has.
-void bring_to(at::Device device, const at::Tensor& tensor) {
-  if (tensor.device() == device) {
-    return;
+// Tensors that share memory share it on the other device.
+class Mover {
+ public:
+  explicit Mover(at::Device device) : device_(device) {}
+
+  // The tensor stays the one that a module has.
+  void move(const at::Tensor& tensor) {
+    if (tensor.device() == device_) {
+      return;
+    }
+    if (device_.is_meta()) {
+      nn::turn_into_meta(tensor);
+    } else {
+      tensor.set_data(moved(tensor));
+    }
   }
-  if (device.is_meta()) {
-    nn::turn_into_meta(tensor);
-  } else {
-    tensor.set_data(tensor.detach().to(device));
+
+ private:
+  at::Tensor moved(const at::Tensor& tensor) {
+    const c10::Storage storage = tensor.storage();
+    at::Tensor& memory = memory_[{storage.unsafeGetStorageImpl(), tensor.scalar_type()}];
+    if (!memory.defined()) {
+      const auto numel = static_cast<int64_t>(storage.nbytes() / tensor.element_size());
+      memory = at::empty({0}, tensor.options()).set_(storage, 0, {numel}, {1}).to(device_);
+    }
+    return at::empty({0}, memory.options())
+        .set_(memory.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
   }
-}
+
+  const at::Device device_;
+  std::map<std::pair<const c10::StorageImpl*, at::ScalarType>, at::Tensor> memory_;
+};
 
 }  // namespace
 
@@ -114,9 +143,10 @@ void Machine::bind(const BoundTensor& to, const at::Tensor& tensor) {
 
 void Machine::move_to(at::Device device) {
   device_ = device;
+  Mover mover(device);
   for (const auto* list : {&program_.buffers, &program_.constants}) {
     for (const BoundTensor& entry : *list) {
-      bring_to(device, bound_[static_cast<size_t>(entry.value)]);
+      mover.move(bound_[static_cast<size_t>(entry.value)]);
     }
   }
 }
@@ -271,7 +301,9 @@ void Machine::run_operation(const Step& step, Frame& frame) const {
   torch::jit::Stack stack;
   push_inputs(step, frame, stack);
   run_node(program_, *operation.node, [&] {
-    if (operation.op) {
+    if (operation.is_copy && copies_onto_itself(stack)) {
+      stack.resize(1);
+    } else if (operation.op) {
       operators::run_operator(*operation.op, stack);
     } else if (operation.number != nullptr) {
       c10::IValue result = operation.number->run(stack);

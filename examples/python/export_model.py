@@ -59,6 +59,19 @@ def gradients(module, inputs):
     return loss.detach(), dict(zip(names, values))
 
 
+def drop_copies_onto_themselves(program):
+    """`self.count += 1` ends as a copy of the buffer onto itself, after which autograd refuses what it has kept of it."""
+    for node in list(program.graph.nodes):
+        if node.target is not torch.ops.aten.copy_.default:
+            continue
+        buffer, update = node.args[:2]
+        schema = getattr(update.target, "_schema", None)
+        if schema is not None and schema.name.endswith("_") and update.args[0] is buffer:
+            node.replace_all_uses_with(buffer)
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
+
+
 def check_gradients(model, program, inputs):
     """What is no operator (autograd.Function, hooks on tensors) gets lost without a message."""
     state = {n: b.detach().clone() for n, b in model.named_buffers()}
@@ -96,6 +109,7 @@ def export_module(model, inputs, path, dynamic_shapes=None, check=True):
         strict=False,
         prefer_deferred_runtime_asserts_over_guards=True,
     )
+    drop_copies_onto_themselves(program)
     for graph in (m.graph for m in program.graph_module.modules() if hasattr(m, "graph")):
         for node in graph.nodes:
             if node.op != "call_function":

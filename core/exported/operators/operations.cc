@@ -18,6 +18,7 @@ using ckpt::printable_name;
 
 constexpr std::string_view kOperatorPrefix = "torch.ops.";
 constexpr std::string_view kNamespace = "aten";
+constexpr std::string_view kCopy = "torch.ops.aten.copy_.default";
 constexpr std::string_view kCheckMetadata = "torch.ops.aten._assert_tensor_metadata.default";
 
 struct OperatorName {
@@ -102,6 +103,7 @@ class Resolver {
       operation.inputs.push_back(input_of(formal));
     }
     check_outputs(schema);
+    operation.is_copy = node_.target == kCopy;
   }
 
   // torch.ops.aten.add.Tensor

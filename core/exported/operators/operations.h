@@ -33,6 +33,7 @@ struct Operation {
   std::optional<c10::OperatorHandle> op;
   const NumberOperator* number = nullptr;    // if not `op`
   std::optional<at::ScalarType> only_dtype;  // if none of both: inputs[0] must have it
+  bool is_copy = false;                      // copy_: of inputs[1] into inputs[0]
   std::vector<OperationInput> inputs;        // in the schema's order
 };
 

@@ -88,11 +88,11 @@ class PayloadReader {
     tensor.storage = record_name;
     const auto item_size = static_cast<int64_t>(c10::elementSize(tensor.dtype));
     tensor.storage_numel = record->bytes / item_size;
-    const int64_t end = end_of(tensor, name);
-    value.has_values = record->bytes > 0 || end == 0;
-    if (value.has_values && end > tensor.storage_numel) {
-      document_.refuse(Code::kCorruptData, name, "the tensor ends at element {} of {} in {}", end,
-                       tensor.storage_numel, printable_name(record_name));
+    value.end = end_of(tensor, name);
+    value.has_values = record->bytes > 0 || value.end == 0;
+    if (value.has_values && value.end > tensor.storage_numel) {
+      document_.refuse(Code::kCorruptData, name, "the tensor ends at element {} of {} in {}",
+                       value.end, tensor.storage_numel, printable_name(record_name));
     }
   }
 
@@ -217,7 +217,7 @@ void ProgramArchive::read_box(const NamedValue& value, at::IntArrayRef begin,
   zip_.read_box(value.tensor.storage, value.tensor, begin, out);
 }
 
-at::Tensor ProgramArchive::read(const NamedValue& value, const std::string& name) const {
+void ProgramArchive::check_is_stored(const NamedValue& value, const std::string& name) const {
   const at::IntArrayRef shape(value.tensor.shape);
   FSDP2_CHECK(value.has_values, Code::kUnsupported,
               "{}: {} has no values: export with real buffers and constants", path(),
@@ -226,6 +226,11 @@ at::Tensor ProgramArchive::read(const NamedValue& value, const std::string& name
   FSDP2_CHECK(c10::multiply_integers(shape) <= value.tensor.storage_numel, Code::kUnsupported,
               "{}: {} is a tensor of [{}] over {} stored elements: export it after contiguous()",
               path(), printable_name(name), fmt::join(shape, ", "), value.tensor.storage_numel);
+}
+
+at::Tensor ProgramArchive::read(const NamedValue& value, const std::string& name) const {
+  check_is_stored(value, name);
+  const at::IntArrayRef shape(value.tensor.shape);
   const at::Tensor out = at::empty(shape, at::device(at::kCPU).dtype(value.tensor.dtype));
   read_box(value, std::vector<int64_t>(shape.size(), 0), out);
   return out;

@@ -14,7 +14,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/accumulate.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,7 +31,18 @@ constexpr char kConstantsConfig[] = "data/constants/model_constants_config.json"
 
 struct NamedValue {
   ckpt::StoredTensor tensor;  // its storage: the name of the record
+  int64_t end = 0;            // one past its last element in the record; 0: it has no elements
   bool has_values = true;     // false: exported without
+
+  // Whether it has all elements from its first to its last.
+  bool is_dense() const {
+    return c10::multiply_integers(tensor.shape) == end - tensor.storage_offset;
+  }
+  // Whether the range of its elements has some of the other's. REQUIRES: one record.
+  bool overlaps(const NamedValue& other) const {
+    return tensor.dtype == other.tensor.dtype && tensor.storage_offset < other.end &&
+           other.tensor.storage_offset < end;
+  }
 };
 
 // Any thread may read.
@@ -53,6 +66,7 @@ class ProgramArchive {
   void read_box(const NamedValue& value, at::IntArrayRef begin, const at::Tensor& out) const;
   // In memory of its own, on the CPU. Error: kUnsupported for one that is larger than its record.
   at::Tensor read(const NamedValue& value, const std::string& name) const;
+  void check_is_stored(const NamedValue& value, const std::string& name) const;  // read's error
   // See ParameterSource. REQUIRES: as read_box.
   std::string mark_of(const NamedValue& value) const {
     return zip_.mark_of(value.tensor.storage, value.tensor);

@@ -228,6 +228,73 @@ TEST_F(SmallProgram, BuffersHaveAModuleAndANameOfTheirOwn) {
   }
 }
 
+// "part.last", a view of part.w's last element.
+void add_view(ProgramFile& file) {
+  json& module = file.program["graph_module"];
+  module["graph"]["inputs"].push_back(json::parse(R"({"as_tensor": {"name": "b"}})"));
+  module["graph"]["tensor_values"]["b"] = {{"dtype", 7}};
+  module["signature"]["input_specs"].push_back(json::parse(
+      R"({"buffer": {"arg": {"name": "b"}, "buffer_name": "part.last", "persistent": true}})"));
+  json& config = file.weights["config"];
+  config["part.last"] = config["part.w"];
+  json& meta = config["part.last"]["tensor_meta"];
+  meta["sizes"][0]["as_int"] = 1;
+  meta["storage_offset"]["as_int"] = 1;
+}
+
+void make_a_buffer_of_the_parameter(ProgramFile& file) {
+  file.program["graph_module"]["signature"]["input_specs"][0] = json::parse(
+      R"({"buffer": {"arg": {"name": "p_w"}, "buffer_name": "part.w", "persistent": true}})");
+}
+
+TEST_F(SmallProgram, BuffersThatOverlapInTheFileShareTheirMemory) {
+  make_a_buffer_of_the_parameter(file);
+  add_view(file);
+  file.node(0) = json::parse(
+      R"({"target": "torch.ops.aten.mul_.Tensor", "name": "mul",
+          "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "b"}}},
+                     {"name": "other", "arg": {"as_int": 2}}],
+          "outputs": [{"as_tensor": {"name": "mul"}}],
+          "metadata": {"nn_module_stack": "r,,pkg.Whole;p,part,pkg.Part"}})");
+  file.node(1)["inputs"][0] = given("self", R"({"as_tensor": {"name": "p_w"}})");
+  const ExportedModel model = load();
+  EXPECT_EQ((*model.module)(x()).item<float>(), 2 + 2 * 3);
+  EXPECT_EQ((*model.module)(x()).item<float>(), 2 + 4 * 3);
+  EXPECT_EQ(nn::persistent_buffers(*model.module).size(), 2U);
+}
+
+TEST_F(SmallProgram, BuffersThatAreViewsOfParametersAreRefused) {
+  add_view(file);
+  EXPECT_ERROR(
+      load(), Code::kUnsupported,
+      "m.pt2: the buffer part.last is a view of the parameter part.w, and would not change");
+}
+
+// What torch.export makes of `self.w += 1`.
+TEST_F(SmallProgram, ABufferThatIsCopiedOntoItselfStaysAsBackwardNeedsIt) {
+  make_a_buffer_of_the_parameter(file);
+  json& nodes = file.program["graph_module"]["graph"]["nodes"];
+  const auto in_place = [](const char* target, const char* name, const json& other) {
+    json node = json::parse(
+        R"({"inputs": [{"name": "self", "arg": {"as_tensor": {"name": "p_w"}}}],
+            "metadata": {"nn_module_stack": "r,,pkg.Whole;p,part,pkg.Part"}})");
+    node["target"] = target;
+    node["name"] = name;
+    node["inputs"].push_back(other);
+    node["outputs"][0]["as_tensor"]["name"] = name;
+    return node;
+  };
+  nodes[0]["inputs"][1] = given("other", R"({"as_tensor": {"name": "more"}})");
+  nodes.insert(nodes.begin(),
+               in_place("torch.ops.aten.add_.Tensor", "more", given("other", R"({"as_int": 1})")));
+  nodes.insert(nodes.begin() + 2, in_place("torch.ops.aten.copy_.default", "copy",
+                                           given("src", R"({"as_tensor": {"name": "more"}})")));
+  const ExportedModel model = load();
+  const at::Tensor inputs = x().requires_grad_();
+  (*model.module)(inputs).backward();
+  EXPECT_TRUE(inputs.grad()[0].equal(at::tensor({3.0F, 4.0F}, at::device(at::kCPU))));
+}
+
 // What an operator throws need not be LibTorch's own error.
 TEST_F(SmallProgram, NumbersThatADtypeCannotHoldAreToldWithTheirNode) {
   file.node(0)["target"] = "torch.ops.aten.celu.default";
