@@ -70,7 +70,7 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 	var memory capi.Memory
 	defer memory.Free()
 	var raw capi.Module
-	err := keep(capi.Forward(shared), func(userData userData) error {
+	err := keep(capi.Forward{Run: shared.run, Released: shared.released}, func(userData userData) error {
 		return capi.ModuleCreateCustom(kind, options.raw(&memory), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
 	})
 	module, err := madeModule(&raw, err)
@@ -80,8 +80,8 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 	return module, err
 }
 
-// Run is a forward as the library calls it.
-func (c *custom) Run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int, error) {
+// run is a forward as the library calls it.
+func (c *custom) run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int, error) {
 	nInputs, nParameters := len(inputs), int(info.NParameters)
 	parameters, buffers := unsafe.Slice(info.Parameters, nParameters), unsafe.Slice(info.Buffers, int(info.NBuffers))
 	call, scope, tensors, lent := newFrame(nInputs + nParameters + len(buffers))
@@ -143,8 +143,8 @@ func newFrame(n int) (*ForwardCall, *Scope, []Tensor, []*Tensor) {
 	return &f.call, &f.scope, make([]Tensor, n), make([]*Tensor, n)
 }
 
-// Released closes the children, which nothing runs any more.
-func (c *custom) Released() {
+// released closes the children, which nothing runs any more.
+func (c *custom) released() {
 	for _, child := range c.children {
 		child.close()
 	}
@@ -155,7 +155,7 @@ func (c *custom) Released() {
 func (c *custom) destroy(id uint64) error {
 	err := moduleKind.destroy(id)
 	if atomic.AddInt32(&c.owners, -1) == 0 {
-		c.Released()
+		c.released()
 	}
 	return err
 }

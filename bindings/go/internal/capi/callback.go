@@ -17,6 +17,8 @@ import (
 	"runtime/cgo"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -27,9 +29,9 @@ type (
 	LogFunc func(record *LogRecord)
 	// Forward is what NewUserData holds for ForwardCallback. Run writes at most len(outputs) tensors and returns their number. Released
 	// is called after the last run.
-	Forward interface {
-		Run(info *ForwardInfo, inputs, outputs []Tensor) (int, error)
-		Released()
+	Forward struct {
+		Run      func(info *ForwardInfo, inputs, outputs []Tensor) (int, error)
+		Released func()
 	}
 	// Function is what NewUserData holds for FunctionForwardCallback and FunctionBackwardCallback. Forward writes at most so many outputs
 	// and saved tensors as there is room for, and returns their numbers.
@@ -64,22 +66,59 @@ var (
 	PostAllGatherCallback    = unsafe.Pointer(C.fsdp2_post_all_gather_fn(C.fsdp2GoPostAllGather))
 )
 
-// NewUserData keeps a function for C, until ReleaseCallback or, if no call has taken it, DropUserData. C has the address of a
-// cell of its own memory with a cgo.Handle in it, because a number is no address that Go's checks accept.
+// kept are the functions that C has, each at its place in a table. Callbacks find theirs there without a lock and without the search that
+// a cgo.Handle takes, because programs run forwards as often as operators.
+var kept struct {
+	table  atomic.Pointer[[]any] // another one once it is full
+	lock   sync.Mutex            // of those who change it
+	unused []int                 // places
+}
+
+func keep(function any) (place int) {
+	kept.lock.Lock()
+	defer kept.lock.Unlock()
+	if len(kept.unused) == 0 {
+		var before []any
+		if table := kept.table.Load(); table != nil {
+			before = *table
+		}
+		table := make([]any, 2*len(before)+16)
+		copy(table, before)
+		for i := len(table) - 1; i >= len(before); i-- {
+			kept.unused = append(kept.unused, i)
+		}
+		kept.table.Store(&table)
+	}
+	last := len(kept.unused) - 1
+	place, kept.unused = kept.unused[last], kept.unused[:last]
+	(*kept.table.Load())[place] = function
+	return place
+}
+
+func letGo(place int) {
+	kept.lock.Lock()
+	defer kept.lock.Unlock()
+	(*kept.table.Load())[place] = nil
+	kept.unused = append(kept.unused, place)
+}
+
+// NewUserData keeps a function for C, until ReleaseCallback or, if no call has taken it, DropUserData. C has the address of a cell of
+// its own memory with the function's place in it, because a number is no address that Go's checks accept.
 func NewUserData(function any) unsafe.Pointer {
-	cell := C.malloc(C.size_t(unsafe.Sizeof(cgo.Handle(0))))
-	*(*cgo.Handle)(cell) = cgo.NewHandle(function)
+	cell := C.malloc(C.size_t(unsafe.Sizeof(int(0))))
+	*(*int)(cell) = keep(function)
 	return cell
 }
 
 // DropUserData ends what NewUserData began.
 func DropUserData(cell unsafe.Pointer) {
-	(*(*cgo.Handle)(cell)).Delete()
+	letGo(*(*int)(cell))
 	C.free(cell)
 }
 
+// functionOf sees the function in any table that is newer than its user data.
 func functionOf[F any](userData unsafe.Pointer) F {
-	return (*(*cgo.Handle)(userData)).Value().(F)
+	return (*kept.table.Load())[*(*int)(userData)].(F)
 }
 
 // PanicError is what a callback failed by that panicked.
@@ -142,9 +181,9 @@ var errOutput = errors.New("the callback returned no tensor")
 
 //export fsdp2GoRelease
 func fsdp2GoRelease(userData unsafe.Pointer) {
-	forward, ok := (*(*cgo.Handle)(userData)).Value().(Forward)
+	forward, isForward := functionOf[any](userData).(Forward)
 	DropUserData(userData)
-	if ok {
+	if isForward {
 		forward.Released()
 	}
 }

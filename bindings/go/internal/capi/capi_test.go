@@ -3,6 +3,7 @@ package capi
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 )
@@ -44,5 +45,33 @@ func TestOptionsGetTheirDefaults(t *testing.T) {
 	}
 	if options != (AdamwOptions{StructSize: uint32(unsafe.Sizeof(options)), Lr: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 1e-2}) {
 		t.Errorf("%+v", options)
+	}
+}
+
+func TestUserDataFindsItsFunctionWhileOthersComeAndGo(t *testing.T) {
+	const functions = 100 // more than the first table has room for
+	var all sync.WaitGroup
+	for user := 0; user < 4; user++ {
+		all.Add(1)
+		go func(user int) {
+			defer all.Done()
+			held := make([]unsafe.Pointer, functions)
+			for round := 0; round < 20; round++ {
+				for i := range held {
+					found := user*functions + i
+					held[i] = NewUserData(func() int { return found })
+				}
+				for i, userData := range held {
+					if found := functionOf[func() int](userData)(); found != user*functions+i {
+						t.Errorf("expected the function %d, found %d", user*functions+i, found)
+					}
+					DropUserData(userData)
+				}
+			}
+		}(user)
+	}
+	all.Wait()
+	if places, most := len(*kept.table.Load()), 4*4*functions; places > most {
+		t.Errorf("%d places for %d functions at once: expected at most %d", places, 4*functions, most)
 	}
 }
