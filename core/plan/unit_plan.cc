@@ -92,10 +92,9 @@ Traffic replica_traffic(const ParamGroup& group) {
   return traffic;
 }
 
-// What a gather over `ranks` ranks allocates beside the parameters: casts of this rank's pieces,
-// the buffer of those that travel packed, and one parameter put in order before it is copied out.
+// What a gather over `ranks` ranks allocates beside the parameters: the buffer of those that travel
+// packed, and one parameter put in order before it is copied out.
 int64_t gather_buffers(const ParamGroup& group, int ranks) {
-  int64_t casts = 0;
   int64_t packed = 0;
   int64_t ordered = 0;
   for (const ShardedParam* param : group.params()) {
@@ -103,7 +102,6 @@ int64_t gather_buffers(const ParamGroup& group, int ranks) {
       continue;
     }
     const int64_t piece = param->unsharded_bytes() / ranks;
-    casts += param->dtype() == param->compute_dtype() ? 0 : piece;
     if (!fsdp::gathers_direct(*param, group.policy().comm_path, GatherSource::kShards)) {
       packed += fsdp::packed_slot_bytes(piece) * ranks;
       if (!param->layout().chunks_are_contiguous()) {
@@ -111,7 +109,7 @@ int64_t gather_buffers(const ParamGroup& group, int ranks) {
       }
     }
   }
-  return casts + packed + ordered;
+  return packed + ordered;
 }
 
 // What a reduction allocates beside the gradients that it takes: copies of them in the dtype that

@@ -29,10 +29,17 @@ const at::Tensor& stored_piece(const ShardedParam& param, GatherSource source) {
   return source == GatherSource::kSlices ? param.slice() : param.shard_flat();
 }
 
-// The same in compute dtype and on the compute device.
-at::Tensor gather_input(const ShardedParam& param, GatherSource source) {
-  return stored_piece(param, source)
-      .to(param.unsharded().device(), param.compute_dtype(), /*non_blocking=*/true);
+// The same in compute dtype and on the compute device: itself if it is that already, or cast into
+// its place in the gathered parameter, where it is to be anyway.
+at::Tensor gather_input(const ShardedParam& param, const Comm& comm, GatherSource source) {
+  const at::Tensor& piece = stored_piece(param, source);
+  if (piece.scalar_type() == param.compute_dtype() &&
+      piece.device() == param.unsharded().device()) {
+    return piece;
+  }
+  const at::Tensor place =
+      param.unsharded_flat().narrow(0, comm.rank() * piece.numel(), piece.numel());
+  return place.copy_(piece, /*non_blocking=*/true);
 }
 
 void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
@@ -149,7 +156,7 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
       const auto names = [&] { return names_of({param}); };
       const CollectiveSubject subject(names);
       in_flight.direct.push_back(
-          comm.all_gather(param->unsharded_flat(), gather_input(*param, options.source)));
+          comm.all_gather(param->unsharded_flat(), gather_input(*param, comm, options.source)));
     } else {
       in_flight.packed_params.push_back(param);
     }

@@ -70,6 +70,23 @@ TEST(Allocations, PeakOfAStepIsItsFormula) {
   }
 }
 
+// Shards in fp32, computed in bf16: a rank casts its shard where the gather puts it.
+TEST(Allocations, AGatherInAnotherDtypeTakesWhatItGathersAndNoMore) {
+  live_bytes();
+  WorldOptions options;
+  options.backend = BackendKind::kFake;
+  options.rank = 0;
+  options.world_size = 2;
+  Policy policy = direct(0);
+  policy.mixed_precision.param_dtype = at::kBFloat16;
+  const Sharded s(World::join(options), {kWidth, kInner, kBlocks}, policy);
+  const int64_t before = live_bytes();
+  const PeakBytes peak;
+  s.root->unshard();
+  EXPECT_EQ(live_bytes() - before, kRoot / 2);
+  EXPECT_EQ(peak.get() - before, kRoot / 2);
+}
+
 TEST(Allocations, ManyRanksTakeNoMoreThanOneEach) {
   live_bytes();
   for (const int ranks : {2, 4}) {
