@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace fsdp2::nn {
 
@@ -15,8 +14,10 @@ namespace {
 constexpr int64_t kRows = 256;
 constexpr int64_t kIn = 512;
 constexpr int64_t kOut = 768;
-constexpr int kRuns = 5;                // the first one warms up
-constexpr double kSlowSeconds = 0.1;    // of a run; a first one with all it has to load is faster
+constexpr int kFewestRuns = 2;  // behind one that warms up
+constexpr int kMostRuns = 4;
+constexpr double kSteady = 0.97;        // a run that takes less of the best one before is faster
+constexpr double kSlowSeconds = 0.1;    // of a run, and more than one that warms up takes
 constexpr double kHopeless = 8;         // times slower than the best
 constexpr double kLeastSeconds = 1e-6;  // a coarse clock may not move at all
 
@@ -35,6 +36,9 @@ class LinearLayer {
       : x_(ones(kRows, kIn, dtype)),
         weight_(ones(kOut, kIn, dtype)),
         dy_(ones(kRows, kOut, dtype)) {}
+
+  // What a way loads or chooses at its first use, by a race of its own even, is not its speed.
+  void use_first(const ProductWay& product) const { product(x_, weight_); }
 
   double seconds(const ProductWay& product) const {
     const double start = processor_seconds();
@@ -56,7 +60,8 @@ class LinearLayer {
 
 }  // namespace
 
-// In turns, so that a passing disturbance hits all; the best run of each counts.
+// In turns, so that a passing disturbance hits all; the best run of each counts. Ends when no way
+// becomes faster.
 std::vector<double> race_products(const std::vector<ProductWay>& ways,
                                   const std::vector<at::ScalarType>& dtypes) {
   const c10::AutoGradMode no_grad(false);
@@ -66,14 +71,19 @@ std::vector<double> race_products(const std::vector<ProductWay>& ways,
   }
   std::vector<double> warm_up;
   for (size_t i = 0; i < ways.size(); ++i) {
+    layers[i].use_first(ways[i]);
     warm_up.push_back(layers[i].seconds(ways[i]));
   }
   const double slow =
       std::max(kSlowSeconds, kHopeless * *std::min_element(warm_up.begin(), warm_up.end()));
-  std::vector<double> best(ways.size(), std::numeric_limits<double>::infinity());
-  for (int run = 1; run < kRuns; ++run) {
+  std::vector<double> best = warm_up;
+  bool becomes_faster = true;
+  for (int run = 0; run < kFewestRuns || (run < kMostRuns && becomes_faster); ++run) {
+    becomes_faster = false;
     for (size_t i = 0; i < ways.size(); ++i) {
-      best[i] = std::min(best[i], warm_up[i] > slow ? warm_up[i] : layers[i].seconds(ways[i]));
+      const double seconds = warm_up[i] > slow ? warm_up[i] : layers[i].seconds(ways[i]);
+      becomes_faster = becomes_faster || seconds < kSteady * best[i];
+      best[i] = std::min(best[i], seconds);
     }
   }
   std::vector<double> gflops;

@@ -17,8 +17,8 @@ using ProductWay = std::function<at::Tensor(const at::Tensor& a, const at::Tenso
 // GFLOP/s of each, over the three products of a linear layer of medium size; a few tens of ms. By
 // the time that this thread has a processor, so that other programs hardly disturb it. dtypes: of
 // the operands that each is given, fp32 if there are none.
-// A way that takes more than a fraction of a second and many times as long as another one runs
-// once.
+// A way's first use is not counted. One that takes more than a fraction of a second and many times
+// as long as another one runs once behind it.
 std::vector<double> race_products(const std::vector<ProductWay>& ways,
                                   const std::vector<at::ScalarType>& dtypes = {});
 

@@ -1,0 +1,51 @@
+#include "core/nn/kernels/product_race.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <utility>
+#include <vector>
+
+namespace fsdp2::nn {
+namespace {
+
+void work_for(double seconds) {
+  const auto now = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  };
+  for (const double end = now() + seconds; now() < end;) {
+  }
+}
+
+// As strict fp32 products do, which choose their engine by a race of their own.
+TEST(ProductRace, WhatAWayDoesAtItsFirstUseIsNotItsSpeed) {
+  bool is_first = true;
+  const std::vector<double> gflops =
+      race_products({[](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b.t()); },
+                     [&](const at::Tensor& a, const at::Tensor& b) {
+                       if (std::exchange(is_first, false)) {
+                         work_for(0.3);
+                       }
+                       return at::mm(a, b.t());
+                     }});
+  EXPECT_GT(gflops[1], gflops[0] / 2);
+}
+
+TEST(ProductRace, AWayThatIsFarSlowerRunsOnceBehindItsFirstUse) {
+  int products = 0;
+  const std::vector<double> gflops =
+      race_products({[](const at::Tensor& a, const at::Tensor&) { return a; },
+                     [&](const at::Tensor& a, const at::Tensor&) {
+                       ++products;
+                       work_for(0.05);
+                       return a;
+                     }});
+  EXPECT_EQ(products, 4);
+  EXPECT_GT(gflops[0], 8 * gflops[1]);
+}
+
+}  // namespace
+}  // namespace fsdp2::nn
