@@ -14,7 +14,7 @@
 
 namespace fsdp2::cli {
 
-PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on)
+PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on, StartUp& start_up)
     : plan(given), mesh(on), job(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, on.get())) {
   settle_for_world(&plan, job.world_size);
   if (is_first_rank()) {
@@ -28,19 +28,25 @@ PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on)
   if (options.sample > 0) {
     prompt = prompt_tokens(options, model.vocab_size);
   }
+  start_up.ended("model");
   open_data(options, mesh.get(), model.vocab_size, &loader);
   settle_length();
   evaluation.emplace(options, mesh, model.vocab_size);
+  start_up.ended("data");
   shard_model(options, module.get(), mesh.get(), &shard);
   check_batch(options, config::data_ranks(plan, job.world_size), module);
+  start_up.ended("shards");
   if (!options.leaves_values_to_checkpoint()) {
     check(fsdp2_shard_load_values(shard.get()));
   }
+  start_up.ended("values");
   keep_units_within_budget();
   make_optimizer(options, shard.get(), &optimizer);
   make_step(options, shard.get(), optimizer.get(), &step);
   units = options.pregather ? unit_names(shard) : std::vector<std::string>();
+  start_up.ended("optimizer");
   resumed = resume(options, mesh, state());
+  start_up.ended("checkpoint");
 }
 
 // Whether the model can do what the options ask for. Its parameters have no values yet.

@@ -9,6 +9,7 @@
 #include "cli/library.h"
 #include "cli/train/evaluation.h"
 #include "cli/train/flags/options.h"
+#include "cli/train/report/start_up.h"
 #include "cli/train/report/trace.h"
 #include "cli/train/save/checkpoints.h"
 #include "cli/train/save/resume.h"
@@ -20,8 +21,9 @@ namespace fsdp2::cli {
 struct PreparedRun {
   // Collective. Has the values of the checkpoint that the run goes on from, or its first ones. What
   // it can, it checks before the work that takes long. Nothing is written yet but the directory of
-  // --trace. Throws Failure, and UsageError, the same on all ranks.
-  PreparedRun(const config::Plan& given, const Mesh& on);
+  // --trace. Tells the start-up what has ended. Throws Failure, and UsageError, the same on all
+  // ranks.
+  PreparedRun(const config::Plan& given, const Mesh& on, StartUp& start_up);
   PreparedRun(const PreparedRun&) = delete;
   PreparedRun& operator=(const PreparedRun&) = delete;
 

@@ -15,6 +15,7 @@
 #include "cli/train/micro_batch.h"
 #include "cli/train/prepared_run.h"
 #include "cli/train/report/memory_report.h"
+#include "cli/train/report/start_up.h"
 #include "cli/train/report/summary.h"
 #include "cli/train/sample.h"
 #include "cli/train/save/best_checkpoint.h"
@@ -36,8 +37,9 @@ double seconds_from(Clock::time_point begin, Clock::time_point end) {
 class Trainer {
  public:
   // Collective, as are all of these.
-  Trainer(const config::Plan& plan, const Mesh& mesh)
-      : run_(plan, mesh),
+  Trainer(const config::Plan& plan, const Mesh& mesh, StartUp& start_up)
+      : start_up_(start_up),
+        run_(plan, mesh, start_up),
         journal_(run_),  // refuses a second run of the same job before that changes anything
         checkpoints_(options_, run_.stop),
         best_(options_, mesh, run_.resumed.next_step),
@@ -56,6 +58,7 @@ class Trainer {
   std::string save_last();
   void say_how_it_ended(const std::string& saved);
 
+  const StartUp& start_up_;
   PreparedRun run_;
   const TrainOptions& options_ = run_.options;
   Journal journal_;
@@ -162,7 +165,7 @@ void Trainer::if_sound(const std::function<void()>& save) {
 void Trainer::finish() {
   nlohmann::ordered_json summary =
       summarize({run_.mesh, run_.module, run_.shard, next_step_, run_.tokens_a_step(),
-                 step_seconds_, run_.rss_before_model});
+                 step_seconds_, run_.rss_before_model, start_up_});
   journal_.say(run_.trace->finish());
   const std::string saved = save_last();
   if (stopped_by_ == 0) {
@@ -218,8 +221,8 @@ void tell_others(const Mesh& mesh, const std::exception& error) {
   }
 }
 
-void train_on(const config::Plan& plan, const Mesh& mesh) {
-  Trainer trainer(plan, mesh);
+void train_on(const config::Plan& plan, const Mesh& mesh, StartUp& start_up) {
+  Trainer trainer(plan, mesh, start_up);
   trainer.train();
   trainer.finish();
 }
@@ -229,13 +232,16 @@ void train_on(const config::Plan& plan, const Mesh& mesh) {
 int train(const config::Plan& plan) {
   const TrainOptions& options = plan.options;
   const std::string rank = rank_to_show();
+  StartUp start_up;
+  start_up.ended("program");
   Mesh job;
   try {
     set_up_process(options);
     join_job(plan, &job);
     Mesh mesh;
     lay_out_mesh(options, job.get(), &mesh);
-    train_on(plan, mesh);
+    start_up.ended("meeting");
+    train_on(plan, mesh, start_up);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks
     if (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).rank == 0) {

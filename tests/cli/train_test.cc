@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 std::vector<std::string> keys_of(const std::string& line) {
   std::vector<std::string> keys;
@@ -41,7 +43,7 @@ TEST(TrainOutput, IsOneJsonLineAStepAndASummary) {
   EXPECT_THAT(keys_of(lines[2]),
               ElementsAre("event", "world_size", "fsdp_size", "device", "parameters",
                           "local_parameters", "steps", "median_step_time_s", "median_tokens_per_s",
-                          "peak_rss_bytes", "rss_before_model_bytes", "libfsdp2"));
+                          "peak_rss_bytes", "rss_before_model_bytes", "start_up_s", "libfsdp2"));
   const Json& summary = training.summary;
   EXPECT_EQ(summary.at("steps"), 2);
   EXPECT_EQ(summary.at("fsdp_size"), 2);
@@ -51,6 +53,23 @@ TEST(TrainOutput, IsOneJsonLineAStepAndASummary) {
     EXPECT_GE(summary.at("peak_rss_bytes")[rank], summary.at("rss_before_model_bytes")[rank]);
     EXPECT_GT(summary.at("rss_before_model_bytes")[rank], 1000000);
   }
+}
+
+TEST(TrainOutput, TellsWhereTheTimeBeforeTheFirstStepWent) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Training training = train(1, kShort);
+  const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - begin;
+  const Json& phases = training.summary.at("start_up_s");
+  EXPECT_THAT(keys_of(phases.dump()),
+              UnorderedElementsAre("program", "meeting", "model", "data", "shards", "values",
+                                   "optimizer", "checkpoint"));
+  double sum = 0;
+  for (const Json& seconds : phases) {
+    EXPECT_GE(seconds, 0);
+    sum += seconds.get<double>();
+  }
+  EXPECT_GT(phases.at("program"), 0);  // LibTorch is linked in it
+  EXPECT_LT(sum, whole.count());
 }
 
 // The training data itself: before the first step its loss is that of the first batches.

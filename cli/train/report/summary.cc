@@ -68,6 +68,7 @@ nlohmann::ordered_json summarize(const FinishedRun& run) {
       {"median_tokens_per_s", rounded(speed, 2)},
       {"peak_rss_bytes", gather(run.mesh, mesh, peak)},
       {"rss_before_model_bytes", gather(run.mesh, mesh, run.rss_before_model)},
+      {"start_up_s", run.start_up.seconds()},
       {"libfsdp2", std::to_string(version >> 16) + "." + std::to_string(version & 0xffff)},
   };
   if (sharers > 1) {

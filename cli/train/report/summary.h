@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/library.h"
+#include "cli/train/report/start_up.h"
 
 namespace fsdp2::cli {
 
@@ -17,6 +18,7 @@ struct FinishedRun {
   int64_t tokens_a_step;
   const std::vector<double>& step_seconds;  // of this process
   int64_t rss_before_model;                 // of this rank, in bytes
+  const StartUp& start_up;                  // of this rank
 };
 
 // Collective.
