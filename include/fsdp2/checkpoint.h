@@ -121,8 +121,9 @@ FSDP2_CALL fsdp2_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer /*
                                  const char* path, const fsdp2_load_options* options /*(opt)*/);
 /* Describes the last load of the shard: {"path": ..., "step": 100 or -1, "missing": [...],
  * "unexpected": [...]}. If the run has an optimizer, "missing" also lists what a checkpoint may
- * lack without an error: "fsdp2.rng" (this rank's) and "fsdp2.data" (the loader has taken its
- * position from the step). FSDP2_E_WRONG_STATE if there was no load. */
+ * lack without an error: "fsdp2.rng" (this rank's), "fsdp2.data" (the loader has taken its
+ * position from the step), and the optimizer's state of parameters that were frozen when it was
+ * saved and are trained now, which begins anew. FSDP2_E_WRONG_STATE if there was no load. */
 FSDP2_CALL fsdp2_checkpoint_get_report(fsdp2_shard shard, char* buf, size_t cap, size_t* needed);
 
 /* [c] Returns what fsdp2_checkpoint_save would write, as a state that shares memory with the run.

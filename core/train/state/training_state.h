@@ -8,6 +8,7 @@
 //   fsdp2.data.own_order                         of a mixture
 //   fsdp2.rng.<rank>                             of the model's generator, uint8; LibTorch's on the
 //                                                CPU where the model has none of its own
+//   fsdp2.frozen                                 names of what the optimizer leaves alone, if any
 //   fsdp2.scaler.{scale, _growth_tracker}        with loss scaling; GradScaler's names
 //   fsdp2.world_size
 //
@@ -48,7 +49,8 @@ ckpt::StateDict state_to_save(const TrainingObjects& objects,
 
 struct LoadReport {
   std::vector<std::string> missing;     // names of ours that the checkpoint lacks, also without
-                                        // an error: "fsdp2.rng", "fsdp2.data", "step"
+                                        // an error: "fsdp2.rng", "fsdp2.data", "step", and
+                                        // state of parameters that were frozen when it was saved
   std::vector<std::string> unexpected;  // names of the model or optimizer in it that are not ours
   int64_t step = -1;                    // the next one; -1: the checkpoint does not say
 };
@@ -69,7 +71,8 @@ struct LoadReport {
 // otherwise they are errors (kNotFound, kInvalidArgument), and so are, of a run with an optimizer
 // and a step, a checkpoint that says no step, and of one with a loader, a position in other data or
 // in another order of it. Random generators and data that are missing alone are no error: a run of
-// more ranks, or of another trainer.
+// more ranks, or of another trainer. Nor is the state of parameters that were frozen when it was
+// saved and are trained now: it begins anew, and rank 0 warns of that.
 LoadReport load_training_state(const TrainingObjects& objects, const std::string& path,
                                bool partial);
 // The same from what is open or in memory: each rank its own copy of the same state
