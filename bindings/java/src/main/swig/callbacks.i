@@ -159,7 +159,7 @@ static jlongArray longs_of(JNIEnv *env, const fsdp2_tensor *handles, size_t n) {
   return longs;
 }
 
-// What a forward is called with and then what it has made, as Callbacks.forward reads and writes it. The thread keeps it, because Java
+// What a forward is called with and then what it has made, as ForwardFrame reads and writes it. The thread keeps it, because Java
 // sees memory of C only through a buffer, and a buffer costs as much as the call; a call inside the forward may overwrite it.
 enum { JAVA_FRAME_HANDLES = 2 * FSDP2_MAX_OUTPUTS };
 

@@ -1,7 +1,7 @@
 package io.fsdp2;
 
+import io.fsdp2.internal.ForwardFrame;
 import io.fsdp2.internal.ForwardFunction;
-import io.fsdp2.internal.ForwardInfo;
 import io.fsdp2.internal.Raw;
 import java.util.List;
 import java.util.Objects;
@@ -16,12 +16,20 @@ final class Adapters {
   private Adapters() {}
 
   private static Tensor[] lent(long[] ids) {
-    if (ids.length == 0) {
-      return NO_TENSORS;
-    }
     Tensor[] tensors = new Tensor[ids.length];
     for (int i = 0; i < ids.length; i++) {
       tensors[i] = Tensor.lent(ids[i]);
+    }
+    return tensors;
+  }
+
+  private static Tensor[] lent(ForwardFrame frame, int from, int count) {
+    if (count == 0) {
+      return NO_TENSORS;
+    }
+    Tensor[] tensors = new Tensor[count];
+    for (int i = 0; i < count; i++) {
+      tensors[i] = Tensor.lent(frame.tensor(from + i));
     }
     return tensors;
   }
@@ -31,12 +39,24 @@ final class Adapters {
     parts.join();
     return new ForwardFunction() {
       @Override
-      public long[] forward(ForwardInfo info, long[] inputs) throws Exception {
+      public int forward(ForwardFrame frame) throws Exception {
         try (TensorScope scope = TensorScope.open()) {
+          int parameters = frame.parameters();
+          int buffers = frame.buffers();
           ForwardContext context =
               new ForwardContext(
-                  kind, info.isTraining(), parts, lent(info.parameters()), lent(info.buffers()));
-          return given("outputs", forward.forward(context, lent(inputs)), scope);
+                  kind,
+                  frame.isTraining(),
+                  parts,
+                  lent(frame, 0, parameters),
+                  lent(frame, parameters, buffers));
+          Tensor[] inputs = lent(frame, parameters + buffers, frame.inputs());
+          List<Tensor> outputs = forward.forward(context, inputs);
+          requireGivable("outputs", outputs);
+          for (int i = 0; i < outputs.size(); i++) {
+            frame.setOutput(i, outputs.get(i).giveTo(scope));
+          }
+          return outputs.size();
         }
       }
 
@@ -82,8 +102,17 @@ final class Adapters {
     };
   }
 
-  /** Nothing has been given if one of them is null. */
   private static long[] given(String what, List<Tensor> tensors, TensorScope scope) {
+    requireGivable(what, tensors);
+    long[] ids = new long[tensors.size()];
+    for (int i = 0; i < ids.length; i++) {
+      ids[i] = tensors.get(i).giveTo(scope);
+    }
+    return ids;
+  }
+
+  /** Before one of them is given: none is null, and there are not too many. */
+  private static void requireGivable(String what, List<Tensor> tensors) {
     for (int i = 0; i < tensors.size(); i++) {
       Objects.requireNonNull(tensors.get(i));
     }
@@ -91,11 +120,6 @@ final class Adapters {
       throw new IllegalArgumentException(
           "expected at most " + Raw.FSDP2_MAX_OUTPUTS + " " + what + ", found " + tensors.size());
     }
-    long[] ids = new long[tensors.size()];
-    for (int i = 0; i < ids.length; i++) {
-      ids[i] = tensors.get(i).giveTo(scope);
-    }
-    return ids;
   }
 
   static io.fsdp2.internal.AllReduceHook allReduce(AllReduceHook hook) {

@@ -2,7 +2,6 @@ package io.fsdp2;
 
 import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_tensor_info;
-import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.util.List;
@@ -20,26 +19,13 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
   /** What ends the tensor: one of the two, or neither if it belongs to the library. */
   private volatile TensorScope scope;
 
-  private Destruction destruction;
-  private Cleaner.Cleanable cleanable;
+  private TensorGuard guard;
 
-  private static final class Destruction implements Runnable {
-    private long id;
+  /** In the place of a guard: the library's own, which stays so. */
+  private static final TensorGuard LENT = TensorGuard.none();
 
-    Destruction(long id) {
-      this.id = id;
-    }
-
-    @Override
-    public void run() {
-      if (id != 0) {
-        Raw.fsdp2_tensor_destroy(id);
-      }
-    }
-  }
-
-  /** That of what the library lends, which stays so. */
-  private static final Destruction NEVER = new Destruction(0);
+  /** In the place of a guard: calls of the tensor fail as those of any closed object. */
+  private static final TensorGuard CLOSED = TensorGuard.none();
 
   private Tensor(long id) {
     this.id = id;
@@ -51,7 +37,7 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
       return null;
     }
     Tensor tensor = new Tensor(id);
-    tensor.destruction = NEVER;
+    tensor.guard = LENT;
     return tensor;
   }
 
@@ -83,8 +69,7 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
   }
 
   private void own() {
-    destruction = new Destruction(id);
-    cleanable = Handle.CLEANER.register(this, destruction);
+    guard = TensorGuard.of(id);
   }
 
   long id() {
@@ -109,7 +94,7 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
 
   /** Moves a tensor of its own into a scope, or one of a scope to another or to none. */
   synchronized void moveTo(TensorScope target) {
-    if (scope == target || (scope == null && cleanable == null)) {
+    if (scope == target || (scope == null && (guard == null || guard == LENT))) {
       return;
     }
     if (scope != null) {
@@ -125,16 +110,19 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
   }
 
   private void disown() {
-    if (cleanable != null) {
-      destruction.id = 0;
-      cleanable.clean();
-      cleanable = null;
+    if (isGuarded()) {
+      guard.release();
+      guard = null;
     }
+  }
+
+  private boolean isGuarded() {
+    return guard != null && guard != LENT && guard != CLOSED;
   }
 
   /** A handle for the library to own: this one, if the scope made it, or a duplicate. */
   long giveTo(TensorScope callback) {
-    return destruction == NEVER ? id : giveOwn(callback);
+    return guard == LENT ? id : giveOwn(callback);
   }
 
   private synchronized long giveOwn(TensorScope callback) {
@@ -143,7 +131,7 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
       scope = null;
       return id;
     }
-    if (scope == null && cleanable == null) {
+    if (scope == null && guard == null) {
       return id;
     }
     long[] out = new long[1];
@@ -335,8 +323,10 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
    */
   @Override
   public synchronized void close() {
-    if (cleanable != null) {
-      cleanable.clean();
+    if (isGuarded()) {
+      Raw.fsdp2_tensor_destroy(id);
+      guard.release();
+      guard = CLOSED;
     } else if (scope != null && scope.isOpen()) {
       scope = null;
       Raw.fsdp2_tensor_destroy(id);

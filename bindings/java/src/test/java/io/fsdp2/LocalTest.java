@@ -149,6 +149,7 @@ public final class LocalTest {
 
   private static void whatNobodyClosesEnds() throws Exception {
     for (int i = 0; i < 1000; i++) {
+      Tensor.of(new float[] {i}).close(); // whose guard serves the next one
       Tensor.of(new float[] {i});
       constant();
     }

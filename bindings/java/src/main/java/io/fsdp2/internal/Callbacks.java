@@ -1,17 +1,10 @@
 package io.fsdp2.internal;
 
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.LongBuffer;
-
 /**
  * Where native code enters Java. Nothing is thrown back into it: what a callback throws is returned
  * as text, for the record of the call that fails, and kept as the cause of that call's exception.
  */
 public final class Callbacks {
-  private static final int HANDLES_AT = 4;
-  private static final long[] NO_HANDLES = {};
-
   /** Of an exception, in chars; the other ranks get it, too. */
   private static final int LONGEST_TEXT = 8192;
 
@@ -22,13 +15,12 @@ public final class Callbacks {
   private static final class PerThread {
     private Throwable thrown;
     private long address;
-    private LongBuffer frame;
+    private ForwardFrame frame;
 
     /** The memory in which native code hands over what a forward is called with. */
-    LongBuffer frameAt(long at, int bytes) {
-      if (at != address || frame.capacity() != bytes / Long.BYTES) {
-        ByteBuffer memory = RawJNI.java_memory(at, bytes);
-        frame = memory.order(ByteOrder.nativeOrder()).asLongBuffer();
+    ForwardFrame frameAt(long at, int bytes) {
+      if (at != address || frame.bytes() != bytes) {
+        frame = new ForwardFrame(RawJNI.java_memory(at, bytes));
         address = at;
       }
       return frame;
@@ -109,44 +101,19 @@ public final class Callbacks {
   }
 
   /**
-   * The frame of native code, which a forward inside this one overwrites: whether it is training,
-   * how many parameters, buffers and inputs there are, and then they. In the end: how many outputs
-   * there are, three numbers that do not matter, and then they. As {@link #guarded}, without a call
-   * through an interface, since programs make this call as often as one of an operator.
+   * As {@link #guarded}, without a call through an interface, since programs make this call as
+   * often as one of an operator.
    */
   static byte[] forward(ForwardFunction function, long address, int bytes) {
     PerThread mine = PER_THREAD.get();
     mine.thrown = null;
     try {
-      LongBuffer frame = mine.frameAt(address, bytes);
-      int buffersAt = HANDLES_AT + (int) frame.get(1);
-      int inputsAt = buffersAt + (int) frame.get(2);
-      ForwardInfo info =
-          new ForwardInfo(
-              frame.get(0) == 1,
-              handles(frame, HANDLES_AT, buffersAt),
-              handles(frame, buffersAt, inputsAt));
-      long[] inputs = handles(frame, inputsAt, inputsAt + (int) frame.get(3));
-      long[] outputs = function.forward(info, inputs);
-      frame.put(0, outputs.length);
-      for (int i = 0; i < outputs.length; i++) {
-        frame.put(HANDLES_AT + i, outputs[i]);
-      }
+      ForwardFrame frame = mine.frameAt(address, bytes);
+      frame.setOutputs(function.forward(frame));
       return null;
     } catch (Throwable thrown) {
       return mine.failed(thrown);
     }
-  }
-
-  private static long[] handles(LongBuffer frame, int from, int to) {
-    if (from == to) {
-      return NO_HANDLES;
-    }
-    long[] handles = new long[to - from];
-    for (int i = from; i < to; i++) {
-      handles[i - from] = frame.get(i);
-    }
-    return handles;
   }
 
   /** made: how many outputs and saved tensors there are, and then they. */

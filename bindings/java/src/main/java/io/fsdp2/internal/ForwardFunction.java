@@ -3,11 +3,10 @@ package io.fsdp2.internal;
 /** The forward of a custom module; {@code fsdp2_forward_fn} of custom.h. */
 public interface ForwardFunction {
   /**
-   * @param info the module
-   * @param inputs tensors, 0 for one that is left out
-   * @return tensors, which are the library's from now; inputs and parameters may be among them
+   * @param frame what it is called with, and where its outputs go
+   * @return how many outputs there are
    */
-  long[] forward(ForwardInfo info, long[] inputs) throws Exception;
+  int forward(ForwardFrame frame) throws Exception;
 
   /** The library will not call it again. */
   default void released() {}

@@ -53,12 +53,15 @@ public final class ModelTest {
   private static void aForwardInJavaComputes() {
     long module =
         module(
-            (info, inputs) -> {
-              expect(true, info.isTraining());
-              long product = compute("aten::mul.Tensor", inputs[0], info.parameters()[0]);
-              long sum = compute("aten::sum", product);
+            frame -> {
+              expect(true, frame.isTraining());
+              expect(1, frame.parameters());
+              expect(0, frame.buffers());
+              expect(1, frame.inputs());
+              long product = compute("aten::mul.Tensor", frame.tensor(1), frame.tensor(0));
+              frame.setOutput(0, compute("aten::sum", product));
               Raw.fsdp2_tensor_destroy(product);
-              return new long[] {sum};
+              return 1;
             });
     long[] input = {pair()};
     long[] loss = new long[1];
@@ -76,7 +79,7 @@ public final class ModelTest {
     IllegalStateException thrown = new IllegalStateException("enough");
     long module =
         module(
-            (info, inputs) -> {
+            frame -> {
               throw thrown;
             });
     long[] input = {pair()};
@@ -91,7 +94,12 @@ public final class ModelTest {
   }
 
   private static void aForwardGetsItsBuffers() {
-    long module = module((info, inputs) -> new long[] {compute("aten::sum", info.buffers()[0])});
+    long module =
+        module(
+            frame -> {
+              frame.setOutput(0, compute("aten::sum", frame.tensor(1)));
+              return 1;
+            });
     long[] input = {pair()};
     long[] sum = new long[1];
     double[] value = new double[1];
