@@ -62,9 +62,9 @@ ExpectedGradients expected_gradients(const ParamGroup& group, size_t n_expected)
   return n_expected < group.params().size() ? ExpectedGradients::kSome : ExpectedGradients::kAll;
 }
 
-Scheduler::Scheduler(std::vector<Member> members, const Options& options)
+Scheduler::Scheduler(std::vector<Member> members, const Policy& policy)
     : members_(std::move(members)),
-      order_(ordered_units(members_), options),
+      order_(ordered_units(members_), {policy.schedule, policy.prefetch, policy.one_communicator}),
       streams_(std::make_shared<SideStreams>(device_of(members_))),
       pending_(members_.size()),
       written_(members_.size()) {

@@ -35,10 +35,9 @@ class Scheduler {
     std::string name;  // of the unit: dotted path from the root, "" for the root
     std::shared_ptr<ParamGroup> group;
   };
-  using Options = StepOrder::Options;
 
-  // members: in the agreed order, the root's own group first if it has one.
-  Scheduler(std::vector<Member> members, const Options& options);
+  // members: in the agreed order, the root's own group first if it has one. policy: the root's.
+  Scheduler(std::vector<Member> members, const Policy& policy);
   // The post-accumulate hooks of the parameters hold a pointer to this. Its end may come while the
   // device still computes.
   ~Scheduler();
@@ -94,7 +93,7 @@ class Scheduler {
   // Back to the sharded, idle state after an exception. Never throws.
   void reset() noexcept;
 
-  const Options& options() const { return order_.options(); }
+  const StepOrder::Options& options() const { return order_.options(); }
   const std::vector<Member>& members() const { return members_; }
   // The indices of the units that the member's prefetch list names. Error: kInvalidArgument if one
   // is not in this tree.

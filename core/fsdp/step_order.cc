@@ -33,10 +33,17 @@ StepOrder::StepOrder(std::vector<Unit> units, const Options& options)
       options_(options),
       backward_order_(backward_order_of(units_)),
       backward_position_(units_.size()),
+      gathers_before_reduction_(units_.size()),
       state_(units_.size()) {
   for (size_t i = 0; i < units_.size(); ++i) {
     backward_position_[backward_order_[i]] = i;
     state_.groups[i] = units_[i].state;
+  }
+  size_t gathers = 0;
+  for (size_t i = units_.size(); i-- > 0;) {  // as they are reduced
+    const size_t entered = backward_position_[i] + 1 + static_cast<size_t>(options_.prefetch);
+    gathers = std::max(gathers, std::min(entered, units_.size()));
+    gathers_before_reduction_[i] = gathers;
   }
 }
 
@@ -247,6 +254,7 @@ void StepOrder::reset() {
   fresh.first_place = state_.first_place + state_.past_forwards.size();
   fresh.root_forward.number = state_.root_forward.number;
   state_ = std::move(fresh);
+  next_.clear();  // of an event that ended by an error
 }
 
 }  // namespace fsdp2::fsdp

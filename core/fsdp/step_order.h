@@ -22,6 +22,14 @@
 // gather then; the order stays. What this does not cover, and ends at the time-out: a rank that
 // uses a unit twice in a forward where others do not, or all units in an order of its own.
 //
+// Note [One communicator]
+// With one communicator for both, a gather and a reduction must not change places from rank to
+// rank. So each reduction of the agreed backward has its place among the gathers: behind those that
+// are issued when a rank that uses all units enters the one to be reduced, and before the next. A
+// rank that does not use it brings the gathers before it forward, or the reduction before the next
+// gather; nothing is gathered further ahead than that. A backward that meets units in another
+// order, or comes back to one, is an error (kWrongState).
+//
 // Under Schedule::kOnUse, and in a forward or backward that enters below the root, a rank gathers
 // and reduces just what it uses when it uses it, and backward gathers ahead the unit whose forward
 // ran before, as PyTorch's FSDP2 does; all ranks must then enter alike.
@@ -90,6 +98,7 @@ class StepOrder {
   struct Options {
     Schedule schedule = Schedule::kAgreed;
     int prefetch = 1;
+    bool one_communicator = false;
   };
   using Actions = std::vector<Action>;
 
@@ -111,6 +120,7 @@ class StepOrder {
   // Backward. from_root: it starts at the root's output. expected: of each unit.
   void begin_backward(bool from_root, const std::vector<ExpectedGradients>& expected);
   // The gradient of an output of the unit has come; place: of the forward that made the output.
+  // Error: see Note [One communicator]; so for need_in_backward.
   Actions enter_backward(size_t unit, size_t place, const std::vector<size_t>& also_gather);
   // Backward needs the unit's parameters, whatever its settings say: a forward runs again, or ran
   // while the settings were others.
@@ -224,7 +234,11 @@ class StepOrder {
   void forget_forwards();
   void forget_spans_without_backward();
 
-  void advance_backward(size_t until);  // by positions in backward_order_
+  void advance_backward(size_t until);  // by positions in backward_order_, as far as it may
+  void reach_in_backward(size_t unit);
+  bool reduction_comes_first() const;  // before the next gather
+  bool may_reduce_next() const;
+  void reduce_next();
   void gather_for_backward(size_t unit);
   void gather_ahead(size_t unit);
   void prefetch_backward(size_t unit, size_t place, const std::vector<size_t>& also_gather);
@@ -245,6 +259,8 @@ class StepOrder {
   Options options_;
   std::vector<size_t> backward_order_;     // unit by position
   std::vector<size_t> backward_position_;  // position by unit
+  // By unit: how many gathers of a backward come before its reduction, with one communicator.
+  std::vector<size_t> gathers_before_reduction_;
   State state_;
   Actions next_;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/fsdp/step_order.h"
 
 namespace fsdp2::fsdp {
@@ -81,7 +82,7 @@ StepOrder::Actions StepOrder::enter_backward(size_t unit, size_t place,
   state_.backward.units[unit].started = true;
   state_.backward.units[unit].ahead = false;
   if (agreed_backward()) {
-    advance_backward(backward_position_[unit] + 1);
+    reach_in_backward(unit);
   }
   if (settings(unit).unshard_in_backward) {
     gather_and_wait(unit);
@@ -92,7 +93,7 @@ StepOrder::Actions StepOrder::enter_backward(size_t unit, size_t place,
 
 StepOrder::Actions StepOrder::need_in_backward(size_t unit) {
   if (agreed_backward()) {
-    advance_backward(backward_position_[unit] + 1);
+    reach_in_backward(unit);
   }
   gather_and_wait(unit);
   return take();
@@ -107,8 +108,30 @@ void StepOrder::gather_for_backward(size_t unit) {
 void StepOrder::advance_backward(size_t until) {
   size_t& cursor = state_.backward.cursor;
   for (; cursor < std::min(until, units_.size()); ++cursor) {
+    while (reduction_comes_first() && may_reduce_next()) {
+      reduce_next();
+    }
+    if (reduction_comes_first() && may_be_reduced(state_.backward.reduce_cursor - 1)) {
+      break;  // its gradients are yet to come
+    }
     gather_for_backward(backward_order_[cursor]);
   }
+}
+
+void StepOrder::reach_in_backward(size_t unit) {
+  const size_t until = backward_position_[unit] + 1;
+  advance_backward(until);
+  FSDP2_CHECK(state_.backward.cursor >= until, Code::kWrongState,
+              "backward needs the parameters of unit '{}' before all gradients of unit '{}' have "
+              "come, so gathers and reductions have no common order: expected each unit to be used "
+              "once in a forward, in the order of the model, or one_communicator off",
+              units_[unit].name, units_[state_.backward.reduce_cursor - 1].name);
+}
+
+bool StepOrder::reduction_comes_first() const {
+  const Backward& backward = state_.backward;
+  return options_.one_communicator && backward.reduce_cursor > 0 &&
+         gathers_before_reduction_[backward.reduce_cursor - 1] <= backward.cursor;
 }
 
 void StepOrder::prefetch_backward(size_t unit, size_t place,
@@ -198,11 +221,19 @@ StepOrder::Actions StepOrder::gradients_final(size_t unit) {
   return take();
 }
 
+bool StepOrder::may_reduce_next() const {
+  const size_t next = state_.backward.reduce_cursor;
+  return next > 0 && state_.backward.units[next - 1].complete && may_be_reduced(next - 1);
+}
+
+void StepOrder::reduce_next() { reduce(--state_.backward.reduce_cursor); }
+
 void StepOrder::drain_reductions() {
-  Backward& backward = state_.backward;
-  while (backward.reduce_cursor > 0 && backward.units[backward.reduce_cursor - 1].complete &&
-         may_be_reduced(backward.reduce_cursor - 1)) {
-    reduce(--backward.reduce_cursor);
+  while (may_reduce_next()) {
+    if (options_.one_communicator) {
+      advance_backward(gathers_before_reduction_[state_.backward.reduce_cursor - 1]);
+    }
+    reduce_next();
   }
 }
 
@@ -214,6 +245,9 @@ bool StepOrder::may_be_reduced(size_t unit) const {
     return true;
   }
   const auto end = state_.spans.lower_bound(*backward.root_forward);
+  if (options_.one_communicator) {
+    return end == state_.spans.begin();  // whatever this rank has used
+  }
   return std::all_of(state_.spans.begin(), end, [unit](const auto& entry) {
     return unit < entry.second.size() && entry.second[unit].for_backward;
   });
@@ -237,7 +271,8 @@ void StepOrder::finish_reduction_under_way() {
   if (!state_.reducing) {
     return;
   }
-  if (state_.backward.under_way && agreed_backward() && !state_.backward.uses_all) {
+  const bool lanes_are_apart = agreed_backward() && !options_.one_communicator;
+  if (state_.backward.under_way && lanes_are_apart && !state_.backward.uses_all) {
     advance_backward(units_.size());
   }
   next_.push_back({ActionKind::kFinishReduce, *std::exchange(state_.reducing, std::nullopt)});
@@ -250,11 +285,13 @@ StepOrder::Actions StepOrder::finish_reduction() {
 
 StepOrder::Actions StepOrder::end_backward(const std::vector<bool>& has_gradients, bool last) {
   Backward& backward = state_.backward;
+  for (BackwardUnit& unit : backward.units) {
+    unit.complete = true;
+  }
   if (agreed_backward()) {
     advance_backward(units_.size());
   }
   for (size_t i = units_.size(); i-- > 0;) {
-    backward.units[i].complete = true;
     if (!last && backward.units[i].ahead) {
       state_.kept_by_forward[i] = true;  // for the next backward
     } else {

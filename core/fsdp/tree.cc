@@ -97,9 +97,11 @@ void check_readers(const Tree::Found& found, const ShardedParam& param, const Pa
 
 std::string policy_text(const Policy& policy) {
   return fmt::format(
-      "reshard_after_forward {} {}, comm_path {}, schedule {}, prefetch {}, reduce_dtype {}",
+      "reshard_after_forward {} {}, comm_path {}, schedule {}, prefetch {}, one_communicator {}, "
+      "reduce_dtype {}",
       static_cast<int>(policy.reshard_after_forward), policy.reshard_world,
       static_cast<int>(policy.comm_path), static_cast<int>(policy.schedule), policy.prefetch,
+      policy.one_communicator,
       policy.mixed_precision.reduce_dtype ? c10::toString(*policy.mixed_precision.reduce_dtype)
                                           : "keep");
 }
@@ -245,6 +247,22 @@ void agree_on_products(Team& team, const std::vector<Tree::Found>& found) {
   }
 }
 
+// With one communicator the lane of reductions is not even connected.
+void connect(const Unit& unit, bool one_communicator) {
+  const Mesh& mesh = unit.mesh();
+  if (!one_communicator) {
+    mesh.connect();
+    return;
+  }
+  for (int dim = 0; dim < mesh.ndim(); ++dim) {
+    mesh.comm(dim, Lane::kGather).connect();
+    mesh.comm(dim, Lane::kControl).connect();
+  }
+  if (unit.group() != nullptr) {
+    unit.group()->reduce_on_gather_lane();
+  }
+}
+
 // The groups that share slices after forward: reshard_world neighbours of a shard group each, one
 // for all units that want the same.
 void give_slice_comms(const std::vector<Tree::Found>& found) {
@@ -286,19 +304,18 @@ void Tree::make(const Unit& root) {
   // Connecting blocks until all ranks of a group do. Left to the first collective of each group,
   // ranks whose gathers and reductions interleave differently would wait for each other for ever.
   for (const Found& entry : found) {
-    entry.unit->mesh().connect();  // both lanes; a no-op the second time
+    connect(*entry.unit, root.policy().one_communicator);  // a no-op the second time
   }
   give_slice_comms(found);
-  const std::shared_ptr<Tree> tree(
-      new Tree(found, std::move(parameters), {root.policy().schedule, root.policy().prefetch}));
+  const std::shared_ptr<Tree> tree(new Tree(found, std::move(parameters), root.policy()));
   for (size_t i = 0; i < found.size(); ++i) {
     found[i].unit->enter_tree(tree, i);
   }
 }
 
 Tree::Tree(const std::vector<Found>& found, std::vector<ShardedParam*> parameters,
-           const Scheduler::Options& options)
-    : parameters_(std::move(parameters)), scheduler_(members_of(found), options) {
+           const Policy& policy)
+    : parameters_(std::move(parameters)), scheduler_(members_of(found), policy) {
   size_t members = 0;
   for (const Found& entry : found) {
     entries_.push_back({entry.name, entry.unit, members});

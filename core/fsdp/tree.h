@@ -73,7 +73,7 @@ class Tree {
   };
 
   Tree(const std::vector<Found>& found, std::vector<ShardedParam*> parameters,
-       const Scheduler::Options& options);
+       const Policy& policy);
 
   std::vector<Entry> entries_;
   std::vector<ShardedParam*> parameters_;

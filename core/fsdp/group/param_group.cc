@@ -55,6 +55,13 @@ void ParamGroup::cast_shards(at::ScalarType dtype) {
   count_unsharded_bytes();
 }
 
+void ParamGroup::reduce_on_gather_lane() {
+  reduce_comm_ = own_comm(*mesh_, mesh_->ndim() - 1, Lane::kGather);
+  if (replicate_comm_) {
+    replicate_comm_ = own_comm(*mesh_, 0, Lane::kGather);
+  }
+}
+
 void ParamGroup::check_streams() const {
   for (const auto& comm : {gather_comm_, reduce_comm_, replicate_comm_, slice_comm_}) {
     if (comm) {

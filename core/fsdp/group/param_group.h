@@ -51,6 +51,8 @@ class ParamGroup {
   void set_slice_comm(const Comm& comm) { slice_comm_ = comm.share(comm.name()); }
   // The streams of the tree. Without them all runs on the current one.
   void set_streams(std::shared_ptr<SideStreams> streams) { streams_ = std::move(streams); }
+  // Reductions use the connections of the gathers. Before the first use.
+  void reduce_on_gather_lane();
 
   // The dtype of the gradients on the wire. REQUIRES: a trainable parameter.
   at::ScalarType reduce_dtype() const;

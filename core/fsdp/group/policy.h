@@ -51,8 +51,11 @@ struct Policy {
   MixedPrecision mixed_precision;
   Offload offload;
   CommPath comm_path = CommPath::kAuto;
-  Schedule schedule = Schedule::kAgreed;  // taken from the root's policy
-  int prefetch = 1;  // units gathered ahead of their use by kAgreed; taken from the root's policy
+
+  // Taken from the root's policy, for all units:
+  Schedule schedule = Schedule::kAgreed;
+  int prefetch = 1;               // units gathered ahead of their use by kAgreed
+  bool one_communicator = false;  // reductions share the gathers'; see the note in step_order.h
 
   // The dim to shard of a parameter, by its name below the module and what it is there; negative
   // ones count from the end. Dims other than 0 must divide evenly. Empty: dim 0.

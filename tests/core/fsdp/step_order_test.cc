@@ -4,95 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "tests/core/fsdp/ordered_steps.h"
 
 namespace fsdp2::fsdp {
 namespace {
-
-std::string action_verb(ActionKind kind) {
-  static const char* const kVerbs[] = {"gather", "wait",   "free",       "slice",
-                                       "reduce", "finish", "accumulate", "leave"};
-  return kVerbs[static_cast<int>(kind)];
-}
-
-constexpr ExpectedGradients kAllGrads = ExpectedGradients::kAll;
-constexpr ExpectedGradients kSomeGrads = ExpectedGradients::kSome;
-constexpr ExpectedGradients kNoGrads = ExpectedGradients::kNone;
-
-// A tree of units by their names, whose events tell what they bring about: "gather a, wait a".
-class Steps {
- public:
-  std::vector<GroupSettings> settings;
-  StepOrder order;
-
-  explicit Steps(const std::vector<std::string>& names, const StepOrder::Options& options = {},
-                 ReshardAfterForward reshard = ReshardAfterForward::kAuto)
-      : settings(names.size()),
-        order(units_of(names, settings, reshard), options),
-        names_(names),
-        places_(names.size()) {}
-
-  std::string text(const StepOrder::Actions& actions) const {
-    std::string text;
-    for (const Action& action : actions) {
-      const std::string& name = names_[action.unit];
-      text += (text.empty() ? "" : ", ") + action_verb(action.kind) + " " +
-              (name.empty() ? "root" : name);
-    }
-    return text;
-  }
-
-  void begin_forward() { order.begin_forward(); }
-  std::string enter(size_t unit, const std::vector<size_t>& also_gather = {}) {
-    return text(order.enter_forward(unit, also_gather));
-  }
-  std::string leave(size_t unit, bool for_backward = true) {
-    const std::string left = text(order.leave_forward(unit, /*more_to_come=*/false, for_backward));
-    places_[unit].push_back(order.last_place());
-    return left;
-  }
-  std::string end_forward() { return text(order.end_forward()); }
-  std::string enter_backward(size_t unit, const std::vector<size_t>& also_gather = {}) {
-    return text(order.enter_backward(unit, places_[unit].back(), also_gather));
-  }
-  // Enters the backward of the unit's forward before the last.
-  std::string enter_earlier_backward(size_t unit) {
-    places_[unit].pop_back();
-    return enter_backward(unit);
-  }
-  std::string gradients_final(size_t unit) { return text(order.gradients_final(unit)); }
-  std::string end_backward(bool last = true) {
-    return text(order.end_backward(std::vector<bool>(names_.size()), last));
-  }
-  std::string finish_step() { return text(order.finish_step()); }
-
-  // A forward through the root, unit 0, that uses the others one after the other.
-  void forward(const std::vector<size_t>& used) {
-    begin_forward();
-    enter(0);
-    for (const size_t unit : used) {
-      enter(unit);
-      leave(unit);
-    }
-    leave(0);
-    end_forward();
-  }
-
- private:
-  static std::vector<StepOrder::Unit> units_of(const std::vector<std::string>& names,
-                                               const std::vector<GroupSettings>& settings,
-                                               ReshardAfterForward reshard) {
-    std::vector<StepOrder::Unit> units;
-    for (size_t i = 0; i < names.size(); ++i) {
-      units.push_back({names[i], true, reshard, &settings[i], GroupState::kSharded});
-    }
-    return units;
-  }
-
-  std::vector<std::string> names_;
-  std::vector<std::vector<size_t>> places_;  // of each unit's forwards
-};
 
 TEST(StepOrder, ForwardGathersOneAheadAndKeepsTheRoot) {
   Steps steps({"", "a", "b"});
@@ -367,6 +284,93 @@ TEST(StepOrder, OnUseAUnitGatheredAheadStaysForTheNextBackward) {
       EXPECT_EQ(steps.enter_earlier_backward(1), "wait b, gather a");
     }
   }
+}
+
+constexpr StepOrder::Options kOneCommunicator = {Schedule::kAgreed, 1, true};
+
+TEST(StepOrder, WithOneCommunicatorARankThatUsesAllDoesWhatItDoesWithTwo) {
+  std::vector<std::string> orders;
+  for (const bool one_communicator : {false, true}) {
+    Steps steps({"", "a", "b"}, {Schedule::kAgreed, 1, one_communicator});
+    steps.forward({1, 2});
+    steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
+    orders.push_back(steps.enter_backward(0) + "; " + steps.enter_backward(2) + "; " +
+                     steps.gradients_final(2) + "; " + steps.enter_backward(1) + "; " +
+                     steps.gradients_final(1) + "; " + steps.gradients_final(0) + "; " +
+                     steps.end_backward() + "; " + steps.finish_step());
+  }
+  EXPECT_EQ(orders[1], orders[0]);
+}
+
+// The collectives of a step in which a rank uses some of the units a to d, in that order, without
+// the waits.
+std::string collectives_of(unsigned used_bits, int prefetch) {
+  Steps steps({"", "a", "b", "c", "d"}, {Schedule::kAgreed, prefetch, true});
+  std::vector<size_t> used;
+  std::vector<ExpectedGradients> expected(5, kNoGrads);
+  expected[0] = kAllGrads;
+  for (size_t unit = 1; unit < 5; ++unit) {
+    if ((used_bits >> (unit - 1) & 1U) != 0) {
+      used.push_back(unit);
+      expected[unit] = kAllGrads;
+    }
+  }
+  std::string begun;
+  const auto add = [&](const StepOrder::Actions& actions) {
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::kGather || action.kind == ActionKind::kReduce) {
+        begun += (begun.empty() ? "" : ", ") + steps.text({action});
+      }
+    }
+  };
+  steps.forward(used);
+  steps.order.begin_backward(true, expected);
+  add(steps.order.enter_backward(0, steps.order.last_place(), {}));
+  for (size_t i = used.size(); i-- > 0;) {
+    add(steps.order.enter_backward(used[i], i, {}));
+    add(steps.order.gradients_final(used[i]));
+  }
+  add(steps.order.gradients_final(0));
+  add(steps.order.end_backward(std::vector<bool>(5), /*last=*/true));
+  return begun;
+}
+
+TEST(StepOrder, WithOneCommunicatorAllRanksBeginInOneOrderWhateverTheyUse) {
+  EXPECT_EQ(collectives_of(0xF, 1),
+            "gather d, gather c, reduce d, gather b, reduce c, gather a, reduce b, reduce a, "
+            "reduce root");
+  for (const int prefetch : {0, 1, 2, 5}) {
+    const std::string by_all = collectives_of(0xF, prefetch);
+    for (unsigned used = 0; used < 0xF; ++used) {
+      EXPECT_EQ(collectives_of(used, prefetch), by_all) << "used " << used;
+    }
+  }
+}
+
+TEST(StepOrder, WithOneCommunicatorListsReachNoFurtherAheadThanTheReductions) {
+  Steps steps({"", "a", "b", "c"}, kOneCommunicator);
+  steps.forward({1, 2, 3});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0, {1}), "gather c, gather b");  // reduce c is next
+  EXPECT_EQ(steps.enter_backward(3), "wait c");
+  EXPECT_EQ(steps.gradients_final(3), "free c, reduce c");
+  EXPECT_EQ(steps.enter_backward(2), "wait b, gather a");
+}
+
+// Which of them come last a rank cannot tell by what it has used itself.
+TEST(StepOrder, WithOneCommunicatorNothingIsReducedBeforeTheFirstOfSeveralForwards) {
+  Steps steps({"", "a", "b"}, kOneCommunicator, ReshardAfterForward::kAlways);
+  steps.forward({1});
+  steps.forward({2});
+  steps.order.begin_backward(true, {kAllGrads, kAllGrads, kAllGrads});
+  EXPECT_EQ(steps.enter_backward(0), "gather root, wait root, gather b");
+  EXPECT_EQ(steps.enter_backward(2), "wait b, gather a");
+  EXPECT_EQ(steps.gradients_final(2), "free b");
+  EXPECT_EQ(steps.enter_earlier_backward(0), "free a, gather b");
+  EXPECT_EQ(steps.enter_backward(1), "gather a, wait a");
+  EXPECT_EQ(steps.gradients_final(1), "free a, reduce b, finish b, reduce a");
+  EXPECT_EQ(steps.gradients_final(0), "free root, finish a, reduce root");
+  EXPECT_EQ(steps.end_backward(), "free b");
 }
 
 TEST(StepOrder, ADroppedReductionIsNotWaitedFor) {

@@ -1,8 +1,12 @@
 // Units that a rank, or every rank, leaves out of a forward.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/fsdp/fully_shard.h"
@@ -52,6 +56,69 @@ TEST(UnusedUnits, ARankThatUsesNoneDoesNotHoldUpTheOthers) {
       const at::Tensor expected = reference.named_parameters()[param->name()].grad();
       EXPECT_TRUE(at::allclose(full_gradient(*s.root, *param), expected, 1.3e-6, 1e-5))
           << param->name();
+    }
+  });
+}
+
+// The ranks compare each call before it runs: kind, size and dtype must be the same on all.
+class ComparedCollectives {
+ public:
+  ComparedCollectives() { setenv("FSDP2_DEBUG", "detail", /*replace=*/1); }
+  ~ComparedCollectives() { unsetenv("FSDP2_DEBUG"); }
+  ComparedCollectives(const ComparedCollectives&) = delete;
+  ComparedCollectives& operator=(const ComparedCollectives&) = delete;
+};
+
+TEST(UnusedUnits, RanksThatUseDifferentUnitsShareOneCommunicator) {
+  const ComparedCollectives compared;
+  const std::vector<std::vector<int64_t>> routes = {{0, 1, 2, 3}, {0, 3}, {1, 2}, {}};
+  for (const int64_t fsdp_size : {4, 2}) {  // without and with replicas
+    run_ranks(4, [&](const std::shared_ptr<World>& world) {
+      Policy policy;
+      policy.one_communicator = true;
+      const auto model = std::make_shared<TinyStack>(TinyStackOptions{4, 6, 4});
+      const auto root =
+          fully_shard_by_kind(model, Mesh::for_fsdp(world, fsdp_size), policy, {"TinyBlock"});
+      for (int step = 0; step < 5; ++step) {
+        root->zero_grad();
+        (*model)(route(4, routes[static_cast<size_t>(world->rank())])).toTensor().sum().backward();
+      }
+      for (int dim = 0; dim < root->mesh().ndim(); ++dim) {
+        EXPECT_FALSE(root->mesh().comm(dim, Lane::kReduce).connected());
+      }
+      TinyStack reference({4, 6, 4});
+      for (const std::vector<int64_t>& each : routes) {
+        (reference(route(4, each)).toTensor().sum() / 4.0).backward();
+      }
+      for (const ShardedParam* param : root->parameters()) {
+        const at::Tensor expected = reference.named_parameters()[param->name()].grad();
+        EXPECT_TRUE(at::allclose(full_gradient(*root, *param), expected, 1.3e-6, 1e-5))
+            << param->name();
+      }
+    });
+  }
+}
+
+TEST(UnusedUnits, WithOneCommunicatorAnotherOrderIsRefusedAndTheStackStaysUsable) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    Policy policy;
+    policy.one_communicator = true;
+    const ShardedStack s = shard_stack(world, {4, 6, 3}, policy);
+    for (const auto& [refused, text] :
+         {std::pair{std::vector<int64_t>{2, 1, 0},
+                    "unit 'block0' before all gradients of unit "
+                    "'block2'"},
+          std::pair{std::vector<int64_t>{0, 1, 2, 0, 1}, "one_communicator off"}}) {
+      const auto backward = [&, &route_of = refused] {
+        (*s.model)(route(4, route_of)).toTensor().sum().backward();
+      };
+      EXPECT_THAT(backward, ::testing::ThrowsMessage<std::exception>(::testing::HasSubstr(text)));
+      s.root->reset();
+      s.root->zero_grad();
+    }
+    (*s.model)(route(4, {0, 1, 2})).toTensor().sum().backward();
+    for (const ShardedParam* param : s.root->parameters()) {
+      EXPECT_TRUE(param->sharded().grad().defined()) << param->name();
     }
   });
 }

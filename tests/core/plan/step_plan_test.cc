@@ -185,6 +185,11 @@ fsdp::Policy policy_with(fsdp::ReshardAfterForward reshard,
   return policy;
 }
 
+fsdp::Policy with_one_communicator(fsdp::Policy policy) {
+  policy.one_communicator = true;
+  return policy;
+}
+
 fsdp::Policy slices() {
   fsdp::Policy policy = policy_with(fsdp::ReshardAfterForward::kSmaller);
   policy.reshard_world = 2;
@@ -205,7 +210,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Direct", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kDirect)},
                     Case{"Packed", 2, policy_with(Reshard::kAuto, fsdp::CommPath::kPacked)},
                     Case{"PrefetchNone", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 0)},
-                    Case{"PrefetchTwo", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 2)}),
+                    Case{"PrefetchTwo", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 2)},
+                    Case{"OneCommunicator", 2, with_one_communicator({})}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 // What a program sets on the units of a shard at run time.

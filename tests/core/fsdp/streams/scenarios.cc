@@ -201,6 +201,20 @@ void add_failures(std::vector<Scenario>& all) {
   all.push_back(slices);
 }
 
+void add_one_communicator(std::vector<Scenario>& all) {
+  Scenario hybrid = named("OneCommunicatorHybrid");
+  hybrid.ranks = 4;
+  hybrid.fsdp_size = 2;
+  hybrid.policy.comm_path = CommPath::kDirect;
+  hybrid.policy.one_communicator = true;
+  all.push_back(hybrid);
+  Scenario unused = named("OneCommunicatorUnusedUnit");
+  unused.blocks = {0, 2};
+  unused.host_waits = {"a copy to the host"};
+  unused.policy.one_communicator = true;
+  all.push_back(unused);
+}
+
 std::vector<Scenario> make_scenarios() {
   std::vector<Scenario> all;
   add_schedules(all);
@@ -210,6 +224,7 @@ std::vector<Scenario> make_scenarios() {
   add_uses(all);
   add_host_waits(all);
   add_failures(all);
+  add_one_communicator(all);
   return all;
 }
 
