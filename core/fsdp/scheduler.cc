@@ -66,10 +66,11 @@ Scheduler::Scheduler(std::vector<Member> members, const Policy& policy)
     : members_(std::move(members)),
       order_(ordered_units(members_), {policy.schedule, policy.prefetch, policy.one_communicator}),
       streams_(std::make_shared<SideStreams>(device_of(members_))),
+      buffers_(std::make_shared<TreeBuffers>(policy.keep_buffers)),
       pending_(members_.size()),
       written_(members_.size()) {
   for (size_t i = 0; i < members_.size(); ++i) {
-    group(i).set_streams(streams_);
+    group(i).share(streams_, buffers_);
     index_of_[members_[i].group.get()] = i;
     for (ShardedParam* param : group(i).trainable()) {
       param->set_on_gradient([this, i] { on_gradient(i); });
@@ -254,6 +255,11 @@ void Scheduler::forget_unreduced() {
   for (const Member& member : members_) {
     member.group->forget_unreduced();
   }
+}
+
+void Scheduler::release_buffers() {
+  buffers_->gather.release();
+  buffers_->compute.release();
 }
 
 void Scheduler::reset() noexcept {

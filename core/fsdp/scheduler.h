@@ -89,6 +89,9 @@ class Scheduler {
   std::string place() const;
   // Drops gradients that have not come to the shards, wherever they are. Begins no collective.
   void forget_unreduced();
+  // What keep_buffers has kept and no unit uses now goes back to the allocator.
+  void release_buffers();
+  const TreeBuffers& buffers() const { return *buffers_; }
 
   // Back to the sharded, idle state after an exception. Never throws.
   void reset() noexcept;
@@ -133,7 +136,8 @@ class Scheduler {
   std::vector<Member> members_;
   std::unordered_map<const ParamGroup*, size_t> index_of_;
   StepOrder order_;
-  std::shared_ptr<SideStreams> streams_;  // which the groups share
+  std::shared_ptr<SideStreams> streams_;  // which the groups share, as the buffers
+  std::shared_ptr<TreeBuffers> buffers_;
   bool is_last_backward_ = true;
   // What place() says: of which member, unless there is no text yet.
   const char* doing_ = nullptr;

@@ -358,6 +358,7 @@ void Tree::cast_parameters(at::ScalarType dtype) {
   for (const Scheduler::Member& member : scheduler_.members()) {
     member.group->cast_shards(dtype);
   }
+  scheduler_.release_buffers();  // of the sizes of before
 }
 
 std::string Tree::describe() const {

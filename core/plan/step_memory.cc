@@ -116,16 +116,23 @@ StepMemory rehearse_step(fsdp::Unit& root, const nn::Values& inputs, int64_t mic
   const int64_t different = is_last_alike ? 2 : 3;
   const nn::Values batch = moved_to_meta(module, inputs);
   const auto step = [&] { take_step(root, batch, std::min(micro_batches, different)); };
+  // Where buffers are kept, the second one finds those that the first has taken.
+  const auto settled_step = [&] {
+    for (int steps = root.policy().keep_buffers ? 2 : 1; steps > 0; --steps) {
+      step();
+    }
+    root.scheduler().release_buffers();
+  };
   install_shape_rules();
   move_ignored(module);
-  step();  // the first one also makes what all others find
+  settled_step();  // the first one also makes what all others find
   const int64_t before = held_by(module);
-  const int64_t peak = peak_of(step);
+  const int64_t peak = peak_of(settled_step);
   // Once more, to see at that moment whose memory it is.
   StepMemory memory;
   MetaBytes bytes;
   bytes.look_at(peak, [&] { memory.model = held_by(module); });
-  step();
+  settled_step();
   memory.activations = before + peak - memory.model;
   return memory;
 }

@@ -1,6 +1,7 @@
 #include "core/plan/step_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -35,6 +36,36 @@ void check_can_be_planned(const fsdp::Unit& root,
                 member.name);
   }
 }
+
+// Buffers of one stream: of each size as many as are in use at once.
+class BufferCount {
+ public:
+  void take(const KeptSizes::Sizes& sizes) {
+    for (const int64_t size : sizes) {
+      Number& number = numbers_[size];
+      number.most = std::max(number.most, ++number.in_use);
+    }
+  }
+  void give(const KeptSizes::Sizes& sizes) {
+    for (const int64_t size : sizes) {
+      --numbers_[size].in_use;
+    }
+  }
+  int64_t bytes() const {
+    int64_t bytes = 0;
+    for (const auto& [size, number] : numbers_) {
+      bytes += size * number.most;
+    }
+    return bytes;
+  }
+
+ private:
+  struct Number {
+    int64_t in_use = 0;
+    int64_t most = 0;
+  };
+  std::map<int64_t, Number> numbers_;  // by size
+};
 
 // Takes the order through the step of a model that uses its units in their order, and counts.
 class StepCount {
@@ -81,13 +112,16 @@ class StepCount {
     const std::vector<bool> no_gradients_left(plan_.units.size());
     record(order_.end_backward(no_gradients_left, /*last=*/true), plan_.backward.back());
     record(order_.finish_step(), plan_.backward.back());
+    plan_.kept = gather_memory_.bytes() + compute_memory_.bytes();
   }
 
  private:
+  enum class Gathering { kNot, kShards, kSlices };
   // What is alive of a unit's gathered parameters, and of the buffers of its collectives.
   struct Held {
     int64_t bytes = 0;
     bool slices = false;
+    Gathering gathering = Gathering::kNot;
     int64_t gather_buffers = 0;
     int64_t reduce_buffers = 0;
   };
@@ -130,7 +164,58 @@ class StepCount {
       if (action.kind != ActionKind::kReduce || count_reduction(action.unit)) {
         turn.actions.push_back(action);
       }
+      count_kept(action);
       count_bytes(action);
+    }
+  }
+
+  // As ParamGroup takes and gives them, before count_bytes notes what has become of the unit.
+  void count_kept(const fsdp::Action& action) {
+    const KeptSizes& kept = plan_.units[action.unit].kept;
+    const Held& held = held_[action.unit];
+    switch (action.kind) {
+      case ActionKind::kGather:
+        gather_memory_.take(kept.parameters);
+        gather_memory_.take(held.slices ? kept.gather_slices : kept.gather);
+        break;
+      case ActionKind::kWait:
+        give_after_gather(kept, held);
+        break;
+      case ActionKind::kFree:
+        if (held.slices) {
+          compute_memory_.give(kept.slices);
+        } else {
+          give_after_gather(kept, held);
+          gather_memory_.give(kept.parameters);
+        }
+        break;
+      case ActionKind::kSlice:
+        compute_memory_.take(kept.slices);
+        gather_memory_.give(kept.parameters);
+        break;
+      case ActionKind::kReduce:
+        compute_memory_.take(kept.reduce);
+        break;
+      case ActionKind::kFinishReduce:
+        compute_memory_.give(kept.reduce);
+        break;
+      case ActionKind::kAccumulate:
+      case ActionKind::kLeave:
+        break;
+    }
+  }
+
+  void give_after_gather(const KeptSizes& kept, const Held& held) {
+    switch (held.gathering) {
+      case Gathering::kNot:
+        break;
+      case Gathering::kShards:
+        gather_memory_.give(kept.gather);
+        break;
+      case Gathering::kSlices:
+        gather_memory_.give(kept.gather_slices);
+        compute_memory_.give(kept.slices);
+        break;
     }
   }
 
@@ -143,17 +228,19 @@ class StepCount {
       case ActionKind::kGather:
         plan_.all_gather += held.slices ? unit.gather_slices : unit.gather;
         held.bytes += unit.gathered_bytes;
+        held.gathering = held.slices ? Gathering::kSlices : Gathering::kShards;
         held.slices = false;
         held.gather_buffers = unit.gather_buffers;
         break;
       case ActionKind::kWait:
         held.bytes = unit.gathered_bytes;
-        held.slices = false;
+        held.gathering = Gathering::kNot;
         held.gather_buffers = 0;
         break;
       case ActionKind::kFree:
         held.bytes = 0;
         held.slices = false;
+        held.gathering = Gathering::kNot;
         break;
       case ActionKind::kSlice:
         held.bytes = slice_bytes;
@@ -198,6 +285,8 @@ class StepCount {
   fsdp::StepOrder order_;
   std::vector<size_t> places_;  // of the units' forwards
   std::vector<Held> held_;
+  BufferCount gather_memory_;
+  BufferCount compute_memory_;
   int64_t gathered_ = 0;  // bytes alive
   int64_t buffers_ = 0;
 };
@@ -234,7 +323,7 @@ StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
   plan.sequence_ranks = nn::sequence_ranks(*root.modules().front());
   plan.all_to_all = exchange_traffic(root, options.rows, options.sequence_length);
   for (const fsdp::Scheduler::Member& member : members) {
-    plan.units.push_back(plan_unit(member));
+    plan.units.push_back(plan_unit(member, root.policy().keep_buffers));
     const UnitPlan& unit = plan.units.back();
     plan.shards += unit.shard_bytes;
     plan.gradients += unit.grad_bytes;

@@ -10,6 +10,7 @@
 // top of the memory given here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,10 +52,14 @@ struct StepPlan {
   int64_t peak_gathered = 0;
   int64_t peak_whole_gradients = 0;
   int64_t peak_buffers = 0;  // of gathers and reductions under way
+  // With keep_buffers: what is kept between steps. Gathered parameters, and most of what their
+  // gathers and reductions pass through, are in it.
+  int64_t kept = 0;
 
   // All of it together, at most: the peaks need not fall on one moment.
   int64_t total() const {
-    return shards + gradients + optimizer + peak_gathered + peak_whole_gradients + peak_buffers;
+    return shards + gradients + optimizer + std::max(peak_gathered, kept) + peak_whole_gradients +
+           peak_buffers;
   }
 
   // A step of one micro batch.

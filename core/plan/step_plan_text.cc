@@ -76,14 +76,20 @@ std::string units_text(const StepPlan& plan) {
 }
 
 std::string memory_text(const StepPlan& plan) {
-  return "memory of this rank, without activations\n" +
-         table_of({{"shards", bytes_text(plan.shards)},
-                   {"gradients", bytes_text(plan.gradients)},
-                   {"optimizer", bytes_text(plan.optimizer)},
-                   {"gathered, at most", bytes_text(plan.peak_gathered)},
-                   {"gradients not reduced yet, at most", bytes_text(plan.peak_whole_gradients)},
-                   {"communication buffers, at most", bytes_text(plan.peak_buffers)},
-                   {"together, at most", bytes_text(plan.total())}});
+  std::vector<std::vector<std::string>> rows{
+      {"shards", bytes_text(plan.shards)},
+      {"gradients", bytes_text(plan.gradients)},
+      {"optimizer", bytes_text(plan.optimizer)},
+      {"gathered, at most", bytes_text(plan.peak_gathered)},
+      {"gradients not reduced yet, at most", bytes_text(plan.peak_whole_gradients)}};
+  if (plan.kept > 0) {
+    rows.push_back({"kept buffers, with what is gathered", bytes_text(plan.kept)});
+    rows.push_back({"other communication buffers, at most", bytes_text(plan.peak_buffers)});
+  } else {
+    rows.push_back({"communication buffers, at most", bytes_text(plan.peak_buffers)});
+  }
+  rows.push_back({"together, at most", bytes_text(plan.total())});
+  return "memory of this rank, without activations\n" + table_of(rows);
 }
 
 std::vector<std::string> traffic_row(const char* name, const Traffic& traffic) {

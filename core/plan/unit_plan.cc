@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <vector>
 
@@ -114,8 +115,9 @@ int64_t gather_buffers(const ParamGroup& group, int ranks) {
 
 // What a reduction allocates beside the gradients that it takes: copies of them in the dtype that
 // travels, scaled or packed, what a transport receives from the other ranks before it adds it up,
-// and this rank's part. The replicas' turn comes when the first two are gone.
-int64_t reduce_buffers(const ParamGroup& group, int ranks) {
+// and this rank's part. The replicas' turn comes when the first two are gone. kept_copies: bytes of
+// copies that are in buffers which are kept.
+int64_t reduce_buffers(const ParamGroup& group, int ranks, int64_t kept_copies = 0) {
   const auto& trainable = group.trainable();
   const bool stays = ranks <= 1 && group.replicate_comm() == nullptr &&
                      std::all_of(trainable.begin(), trainable.end(),
@@ -141,7 +143,61 @@ int64_t reduce_buffers(const ParamGroup& group, int ranks) {
   const int64_t received = ranks > 1 ? reduced * ranks : 0;
   const Comm* replicas = group.replicate_comm();
   const int64_t of_replicas = replicas == nullptr ? 0 : reduced * replicas->size();
-  return reduced + std::max(copies + received, of_replicas);
+  return reduced + std::max(copies - kept_copies + received, of_replicas);
+}
+
+// The buffer of start_all_gather over `ranks` ranks, if something travels packed.
+KeptSizes::Sizes kept_by_gather(const ParamGroup& group, int ranks, GatherSource source) {
+  int64_t packed = 0;
+  for (const ShardedParam* param : group.params()) {
+    if (!param->is_whole() && ranks > 1 &&
+        !fsdp::gathers_direct(*param, group.policy().comm_path, source)) {
+      packed += fsdp::packed_slot_bytes(param->unsharded_bytes() / ranks) * ranks;
+    }
+  }
+  return packed > 0 ? KeptSizes::Sizes{packed} : KeptSizes::Sizes();
+}
+
+// What start_reduce_scatter reads from copies.
+KeptSizes::Sizes kept_by_reduction(const ParamGroup& group, int ranks) {
+  KeptSizes::Sizes sizes;
+  if (reduce_buffers(group, ranks) == 0) {
+    return sizes;
+  }
+  const int64_t item_bytes = size_of(group.reduce_dtype());
+  auto packed = static_cast<int64_t>(group.trainable().size());
+  for (const ShardedParam* param : group.trainable()) {
+    const int64_t numel = param->layout().padded_numel();
+    if (!fsdp::reduces_direct(*param, group.policy().comm_path)) {
+      packed += numel;
+    } else if (ranks > 1 && param->compute_dtype() != group.reduce_dtype()) {
+      sizes.push_back(numel * ranks * item_bytes);
+    }
+  }
+  sizes.push_back(packed * ranks * item_bytes);
+  return sizes;
+}
+
+KeptSizes kept_sizes(const ParamGroup& group, int ranks) {
+  KeptSizes kept;
+  const bool slices = group.policy().reshard_after_forward == ReshardAfterForward::kSmaller;
+  const int neighbours = slices ? group.policy().reshard_world : 1;
+  for (const ShardedParam* param : group.params()) {
+    if (!param->is_whole()) {
+      kept.parameters.push_back(param->unsharded_bytes());
+      if (slices) {
+        kept.slices.push_back(param->unsharded_bytes() / neighbours);
+      }
+    }
+  }
+  kept.gather = kept_by_gather(group, ranks, GatherSource::kShards);
+  kept.gather_slices = kept_by_gather(group, neighbours, GatherSource::kSlices);
+  kept.reduce = kept_by_reduction(group, ranks);
+  return kept;
+}
+
+int64_t sum_of(const KeptSizes::Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
 int64_t held_grad_bytes(const ParamGroup& group) {
@@ -178,7 +234,7 @@ bool Traffic::operator==(const Traffic& other) const {
   return units == other.units && calls == other.calls && bytes == other.bytes;
 }
 
-UnitPlan plan_unit(const fsdp::Scheduler::Member& member) {
+UnitPlan plan_unit(const fsdp::Scheduler::Member& member, bool keeps_buffers) {
   const ParamGroup& group = *member.group;
   const int ranks = group.shard_comm(Lane::kGather).size();
   UnitPlan unit;
@@ -198,6 +254,11 @@ UnitPlan plan_unit(const fsdp::Scheduler::Member& member) {
   unit.held_grad_bytes = held_grad_bytes(group);
   unit.gather_buffers = gather_buffers(group, ranks);
   unit.reduce_buffers = reduce_buffers(group, ranks);
+  if (keeps_buffers) {
+    unit.kept = kept_sizes(group, ranks);
+    unit.gather_buffers -= sum_of(unit.kept.gather);
+    unit.reduce_buffers = reduce_buffers(group, ranks, sum_of(unit.kept.reduce));
+  }
   unit.dtypes = dtypes_of(group);
   unit.shard_dims = fmt::format("{}", fmt::join(dims, " and "));
   unit.ranks = fmt::format("{}", fmt::join(group.mesh().shape(), " x "));

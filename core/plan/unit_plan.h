@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/fsdp/scheduler.h"
 
@@ -16,6 +17,17 @@ struct Traffic {
 
   Traffic& operator+=(const Traffic& other);
   bool operator==(const Traffic& other) const;
+};
+
+// Sizes of the buffers that a tree with keep_buffers takes for a unit; empty without.
+struct KeptSizes {
+  using Sizes = std::vector<int64_t>;
+
+  Sizes parameters;     // while it is gathered
+  Sizes gather;         // from the beginning of a gather until its values are used
+  Sizes gather_slices;  // the same, from slices
+  Sizes slices;         // while there are some
+  Sizes reduce;         // while its gradients are being reduced
 };
 
 struct UnitPlan {
@@ -32,12 +44,13 @@ struct UnitPlan {
   int64_t held_grad_bytes = 0;   // of those that are kept for a later reduction, in its dtype
   int64_t gather_buffers = 0;  // at most, from the beginning of a gather until its values are used
   int64_t reduce_buffers = 0;  // at most, while its gradients are being reduced
+  KeptSizes kept;              // which are not in these two
   Traffic gather;              // once
   Traffic gather_slices;       // once, from what a forward has left on a smaller group
   Traffic reduce;
   Traffic replica_reduce;  // over the replicas, after `reduce`
 };
 
-UnitPlan plan_unit(const fsdp::Scheduler::Member& member);
+UnitPlan plan_unit(const fsdp::Scheduler::Member& member, bool keeps_buffers = false);
 
 }  // namespace fsdp2::plan

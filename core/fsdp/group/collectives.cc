@@ -49,7 +49,7 @@ void start_packed_gather(GatherInFlight& in_flight, Comm& comm) {
   }
   const at::Device device = in_flight.packed_params.front()->unsharded().device();
   const at::Tensor buffer =
-      at::empty({comm.size(), row_bytes}, at::device(device).dtype(at::kByte));
+      in_flight.buffers->empty({comm.size(), row_bytes}, at::device(device).dtype(at::kByte));
   const at::Tensor own = buffer[comm.rank()];
   int64_t offset = 0;
   CopyList copies;
@@ -142,6 +142,7 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
                                 const GatherOptions& options) {
   GatherInFlight in_flight;
   in_flight.source = options.source;
+  in_flight.buffers = options.buffers;
   in_flight.extension = options.extension;
   CopyList casts;
   for (ShardedParam* param : params) {
@@ -178,6 +179,7 @@ void finish_all_gather(GatherInFlight& in_flight, Comm& comm) {
   if (!in_flight.packed_params.empty()) {
     in_flight.packed.wait_on_stream();
     copy_out_packed_gather(in_flight, comm);
+    in_flight.buffers->drop(in_flight.packed_buffer);
   }
   in_flight = {};
 }

@@ -26,6 +26,7 @@
 
 #include "core/comm/comm.h"
 #include "core/fsdp/group/group_settings.h"
+#include "core/fsdp/group/kept_buffers.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/sharded_param.h"
 
@@ -46,6 +47,7 @@ struct GatherInFlight {
     at::Tensor rows;
   };
   GatherSource source = GatherSource::kShards;
+  KeptBuffers* buffers = nullptr;  // where the packed buffer is from
   std::vector<CommWork> direct;
   std::shared_ptr<const AllGatherExtension> extension;  // who makes parameters of `extended`
   std::vector<Separate> extended;
@@ -69,6 +71,7 @@ struct GatherOptions {
   CommPath path = CommPath::kAuto;
   std::shared_ptr<const AllGatherExtension> extension;  // of kShards; or null
   const Mesh* mesh = nullptr;                           // what the extension is told
+  KeptBuffers* buffers = nullptr;                       // for what is gone when it is finished
 };
 
 // Issues the all-gather of the parameters, whose unsharded storage is allocated, over the ranks of

@@ -111,7 +111,7 @@ void ParamGroup::start_unshard() {
   const auto on_gather = streams_->gather.enter();
   for (ShardedParam* param : views_) {
     if (!param->is_whole()) {
-      param->allocate_unsharded();
+      param->allocate_unsharded(buffers_->gather);
     }
   }
   from_slices_ = state_ == GroupState::kPostForward;
@@ -120,6 +120,7 @@ void ParamGroup::start_unshard() {
   options.path = policy_.comm_path;
   options.extension = settings_.all_gather_extension;
   options.mesh = shard_mesh_.get();
+  options.buffers = &buffers_->gather;
   gather_ = start_all_gather(views_, gather_comm_in_use(), options);
   if (!waits_on_host()) {
     finish_gather();
@@ -143,7 +144,7 @@ void ParamGroup::wait_unshard() {
   }
   gathered_.make_current_wait();
   for (ShardedParam* param : views_) {
-    param->drop_slice();
+    param->drop_slice(buffers_->compute);
   }
   state_ = GroupState::kUnsharded;
 }
@@ -156,8 +157,8 @@ void ParamGroup::reshard() {
     return;
   }
   for (ShardedParam* param : views_) {
-    param->free_unsharded();
-    param->drop_slice();
+    param->free_unsharded(buffers_->gather);
+    param->drop_slice(buffers_->compute);
   }
   streams_->gather.follow_current();
   state_ = GroupState::kSharded;
@@ -169,8 +170,8 @@ void ParamGroup::reshard_to_slices() {
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (ShardedParam* param : views_) {
-    param->keep_slice(slice_comm_->rank(), slice_comm_->size());
-    param->free_unsharded();
+    param->keep_slice(slice_comm_->rank(), slice_comm_->size(), buffers_->compute);
+    param->free_unsharded(buffers_->gather);
   }
   streams_->gather.follow_current();
   state_ = GroupState::kPostForward;
@@ -181,9 +182,9 @@ void ParamGroup::abandon() noexcept {
     if (state_ == GroupState::kGathering) {
       param->forsake_unsharded();
     } else {
-      param->free_unsharded();
+      param->free_unsharded(buffers_->gather);
+      param->drop_slice(buffers_->compute);
     }
-    param->drop_slice();
     param->clear_unsharded_grad();
   }
   gather_ = {};
@@ -252,6 +253,7 @@ void ParamGroup::start_reduce() {
   }
   ReduceOptions options;
   options.streams = streams_.get();
+  options.buffers = &buffers_->compute;
   options.shard = &shard_comm(Lane::kReduce);
   options.replicate = replicate_comm();
   options.all_reduce = settings_.requires_all_reduce;

@@ -18,6 +18,7 @@
 #include "core/fsdp/group/collectives.h"
 #include "core/fsdp/group/group_settings.h"
 #include "core/fsdp/group/group_state.h"
+#include "core/fsdp/group/kept_buffers.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/reduction.h"
 #include "core/fsdp/group/sharded_param.h"
@@ -49,8 +50,12 @@ class ParamGroup {
   // The neighbours that share the slices of kPostForward: this rank's reshard_world-sized part of
   // the shard group. Set before the first use if the policy is kSmaller.
   void set_slice_comm(const Comm& comm) { slice_comm_ = comm.share(comm.name()); }
-  // The streams of the tree. Without them all runs on the current one.
-  void set_streams(std::shared_ptr<SideStreams> streams) { streams_ = std::move(streams); }
+  // The streams and buffers of the tree. Without them all runs on the current stream, and nothing
+  // is kept.
+  void share(std::shared_ptr<SideStreams> streams, std::shared_ptr<TreeBuffers> buffers) {
+    streams_ = std::move(streams);
+    buffers_ = std::move(buffers);
+  }
   // Reductions use the connections of the gathers. Before the first use.
   void reduce_on_gather_lane();
 
@@ -107,6 +112,7 @@ class ParamGroup {
   std::shared_ptr<Comm> replicate_comm_;
   std::shared_ptr<Comm> slice_comm_;
   std::shared_ptr<SideStreams> streams_ = std::make_shared<SideStreams>();
+  std::shared_ptr<TreeBuffers> buffers_ = std::make_shared<TreeBuffers>();
   Policy policy_;
   GroupSettings settings_;
   int64_t unsharded_bytes_ = 0;

@@ -56,6 +56,7 @@ struct Policy {
   Schedule schedule = Schedule::kAgreed;
   int prefetch = 1;               // units gathered ahead of their use by kAgreed
   bool one_communicator = false;  // reductions share the gathers'; see the note in step_order.h
+  bool keep_buffers = false;      // from step to step; see kept_buffers.h
 
   // The dim to shard of a parameter, by its name below the module and what it is there; negative
   // ones count from the end. Dims other than 0 must divide evenly. Empty: dim 0.

@@ -1,8 +1,6 @@
 #include "core/fsdp/group/reduction.h"
 
-#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -41,22 +39,32 @@ Scaling scaling_of(const ReduceOptions& options) {
   return {ReduceOp::kSum, before, factor / before};
 }
 
-at::Tensor divided(const at::Tensor& tensor, double divisor) {
-  return divisor == 1 ? tensor : at::div(tensor, divisor);
-}
-
 at::Device device_of(const ReduceInFlight& in_flight) {
   return in_flight.flagged_params.front()->unsharded().device();
 }
 
-at::Tensor direct_input(const ReduceInFlight& in_flight, const ShardedParam& param,
-                        const at::Tensor& grad, const Scaling& scaling) {
-  const at::ScalarType dtype = in_flight.options.dtype;
-  if (!grad.defined()) {
-    const int64_t numel = param.layout().world * param.layout().padded_numel();
-    return at::zeros({numel}, at::device(device_of(in_flight)).dtype(dtype));
+// Where a group is of one rank, what the reduction reads is what it gives.
+ReduceInFlight::Direct direct_reduction(const ReduceInFlight& in_flight, ShardedParam& param,
+                                        const at::Tensor& grad, const Scaling& scaling) {
+  const ReduceOptions& options = in_flight.options;
+  if (grad.defined() && grad.scalar_type() == options.dtype && grad.is_contiguous() &&
+      scaling.before == 1) {
+    return {&param, grad.view({-1}), /*from_buffers=*/false, {}, {}};
   }
-  return divided(grad.to(dtype).contiguous().view({-1}), scaling.before);
+  const bool from_buffers = options.shard->size() > 1;
+  const at::TensorOptions input_options = at::device(device_of(in_flight)).dtype(options.dtype);
+  const int64_t numel = param.layout().world * param.layout().padded_numel();
+  const at::Tensor input = from_buffers ? options.buffers->empty({numel}, input_options)
+                                        : at::empty({numel}, input_options);
+  if (!grad.defined()) {
+    input.zero_();
+  } else {
+    input.view(grad.sizes()).copy_(grad);
+    if (scaling.before != 1) {
+      input.div_(scaling.before);
+    }
+  }
+  return {&param, input, from_buffers, {}, {}};
 }
 
 int64_t packed_width(const ReduceInFlight& in_flight) {
@@ -72,7 +80,8 @@ at::Tensor pack_gradients(const ReduceInFlight& in_flight, const std::vector<at:
   const int64_t width = packed_width(in_flight);
   const auto n_flags = static_cast<int64_t>(in_flight.has_grad.size());
   const at::TensorOptions options = at::device(device_of(in_flight)).dtype(in_flight.options.dtype);
-  const at::Tensor input = at::empty({in_flight.options.shard->size(), width + n_flags}, options);
+  const at::Tensor input =
+      in_flight.options.buffers->empty({in_flight.options.shard->size(), width + n_flags}, options);
   int64_t offset = 0;
   CopyList copies;
   for (size_t i = 0; i < grads.size(); ++i) {
@@ -128,10 +137,14 @@ void wait_for_reduce_scatter(ReduceInFlight& in_flight) {
 // What the reduction has read and nobody needs any more. Its memory is the current stream's, which
 // comes after the reduction.
 void drop_sources(ReduceInFlight& in_flight) {
+  KeptBuffers& buffers = *in_flight.options.buffers;
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
+    if (direct.from_buffers) {
+      buffers.drop(direct.input);
+    }
     direct.input = at::Tensor();
   }
-  in_flight.packed_input = at::Tensor();
+  buffers.drop(in_flight.packed_input);
   in_flight.added = {};
 }
 
@@ -286,7 +299,7 @@ ReduceInFlight start_reduce_scatter(const std::vector<ShardedParam*>& params,
     at::Tensor grad = param->take_unsharded_grad();
     in_flight.has_grad.push_back(grad.defined());
     if (reduces_direct(*param, path)) {
-      in_flight.direct.push_back({param, direct_input(in_flight, *param, grad, scaling), {}, {}});
+      in_flight.direct.push_back(direct_reduction(in_flight, *param, grad, scaling));
     } else {
       in_flight.packed_params.push_back(param);
       packed_grads.push_back(std::move(grad));

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/comm/comm.h"
+#include "core/fsdp/group/kept_buffers.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/sharded_param.h"
 #include "core/fsdp/group/side_streams.h"
@@ -26,6 +27,7 @@ namespace fsdp2::fsdp {
 
 struct ReduceOptions {
   SideStreams* streams = nullptr;
+  KeptBuffers* buffers = nullptr;  // for what the reduction reads
   Comm* shard = nullptr;
   Comm* replicate = nullptr;  // of the mesh's replicate dim; null: there is none
   bool all_reduce = true;     // false: leave out the replicas
@@ -50,7 +52,8 @@ struct PartialReduction {
 struct ReduceInFlight {
   struct Direct {
     ShardedParam* param;
-    at::Tensor input;  // flat; memory of the stream that computes
+    at::Tensor input;   // flat; memory of the stream that computes
+    bool from_buffers;  // else it is autograd's, or the sharded gradient itself
     CommWork work;
     at::Tensor sharded_grad;  // flat, padded
   };

@@ -160,11 +160,13 @@ int64_t ShardedParam::unsharded_bytes() const {
   return layout_.world * layout_.padded_numel() * item_bytes;
 }
 
-void ShardedParam::allocate_unsharded() { nn::resize_storage(unsharded_, unsharded_bytes()); }
+void ShardedParam::allocate_unsharded(KeptBuffers& buffers) {
+  buffers.allocate(unsharded_, unsharded_bytes());
+}
 
-void ShardedParam::free_unsharded() {
+void ShardedParam::free_unsharded(KeptBuffers& buffers) {
   if (!whole_) {
-    nn::resize_storage(unsharded_, 0);
+    buffers.free(unsharded_);
   }
 }
 
@@ -175,11 +177,14 @@ void ShardedParam::forsake_unsharded() {
     unsharded_.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(
         c10::Storage::use_byte_size_t(), 0, allocator->allocate(0), allocator, /*resizable=*/true));
   }
+  slice_ = at::Tensor();
 }
 
-void ShardedParam::keep_slice(int index, int count) {
+void ShardedParam::keep_slice(int index, int count, KeptBuffers& buffers) {
   if (!whole_) {
-    slice_ = unsharded_flat().chunk(count)[static_cast<size_t>(index)].clone();
+    const at::Tensor part = unsharded_flat().chunk(count)[static_cast<size_t>(index)];
+    slice_ = buffers.empty(part.sizes(), part.options());
+    slice_.copy_(part);
   }
 }
 

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "core/fsdp/group/kept_buffers.h"
 #include "core/fsdp/group/policy.h"
 #include "core/fsdp/group/shard_layout.h"
 
@@ -78,14 +79,15 @@ class ShardedParam {
   std::vector<at::Tensor> held() const;
   // Bytes that the unsharded parameter takes while it is there, padding included.
   int64_t unsharded_bytes() const;
-  void allocate_unsharded();
-  void free_unsharded();
-  // Takes a new, empty storage and leaves the old one to whoever holds it: after an error a gather
-  // that has not ended may still write there.
+  // Out of the tree's buffers, and back to them.
+  void allocate_unsharded(KeptBuffers& buffers);
+  void free_unsharded(KeptBuffers& buffers);
+  // Takes a new, empty storage and leaves the old one, and the slice, to whoever holds them: after
+  // an error a gather that has not ended may still read and write there.
   void forsake_unsharded();
   // Keeps part `index` of `count` of the unsharded storage; free_unsharded may follow.
-  void keep_slice(int index, int count);
-  void drop_slice() { slice_ = at::Tensor(); }
+  void keep_slice(int index, int count, KeptBuffers& buffers);
+  void drop_slice(KeptBuffers& buffers) { buffers.drop(slice_); }
   const at::Tensor& slice() const { return slice_; }
   // The unsharded storage as one flat tensor of world * padded_numel elements, outside autograd and
   // with a version counter of its own. Only while allocated.

@@ -147,7 +147,8 @@ int64_t measured(const Case& test) {
   for (int step = 0; step < 2; ++step) {  // in the second one everything is in its place
     root->zero_grad();
     const int64_t before = live_bytes();
-    const auto held = static_cast<int64_t>(fsdp::held_bytes(*model));
+    const int64_t held =
+        static_cast<int64_t>(fsdp::held_bytes(*model)) + root->scheduler().buffers().kept_bytes();
     const PeakBytes peak;
     const nn::LossChunk chunk(*model, test.shape.loss_chunk);
     fsdp::HeldReductions reductions(*root, test.shape.reduced_last);
@@ -194,6 +195,11 @@ fsdp::Policy mixed() {
   fsdp::Policy policy;
   policy.mixed_precision.param_dtype = at::kBFloat16;
   policy.mixed_precision.reduce_dtype = at::kFloat;
+  return policy;
+}
+
+fsdp::Policy keeping(fsdp::Policy policy) {
+  policy.keep_buffers = true;
   return policy;
 }
 
@@ -251,6 +257,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Phi3Mixed", "tiny-phi3", 2, mixed()}, Case{"Mixed", "tiny-llama", 4, mixed()},
         Case{"NoPrefetch", "tiny-llama", 4, policy_with(Reshard::kAuto, 0)},
         Case{"ReshardNever", "tiny-llama", 4, policy_with(Reshard::kNever)},
+        Case{"Kept", "tiny-llama", 4, keeping({})},
+        Case{"KeptMixed", "tiny-llama", 4, keeping(mixed()), nullptr, 2},
         Case{"Checkpointed", "tiny-llama", 4, {}, checkpoint_layers},
         Case{"CheckpointedMixed", "tiny-llama", 2, mixed(), checkpoint_layers},
         Case{"LossInChunks", "tiny-llama", 4, {}, in_small_chunks},

@@ -156,6 +156,7 @@ TEST_P(StepPlanOf, IsWhatFourRanksDo) {
       expect_traffic(plan.all_reduce, stats.all_reduces, after.all_reduces - before.all_reduces,
                      after.all_reduce_bytes - before.all_reduce_bytes);
       EXPECT_EQ(plan.peak_gathered, stats.peak_unsharded_bytes);
+      EXPECT_EQ(plan.kept, root->scheduler().buffers().kept_bytes());
       EXPECT_EQ(planned_events(plan), logged_events(*root));
     }
     int64_t shards = 0;
@@ -185,6 +186,11 @@ fsdp::Policy policy_with(fsdp::ReshardAfterForward reshard,
   return policy;
 }
 
+fsdp::Policy keeping(fsdp::Policy policy) {
+  policy.keep_buffers = true;
+  return policy;
+}
+
 fsdp::Policy with_one_communicator(fsdp::Policy policy) {
   policy.one_communicator = true;
   return policy;
@@ -211,6 +217,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"Packed", 2, policy_with(Reshard::kAuto, fsdp::CommPath::kPacked)},
                     Case{"PrefetchNone", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 0)},
                     Case{"PrefetchTwo", 1, policy_with(Reshard::kAuto, fsdp::CommPath::kAuto, 2)},
+                    Case{"Kept", 1, keeping({})}, Case{"KeptMixedReplicas", 2, keeping(mixed())},
+                    Case{"KeptSlices", 1, keeping(slices())},
+                    Case{"KeptNever", 1, keeping(policy_with(Reshard::kNever))},
                     Case{"OneCommunicator", 2, with_one_communicator({})}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 

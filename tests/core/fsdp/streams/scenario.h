@@ -1,6 +1,7 @@
 // Steps of a small sharded model on recording devices, and the same steps on the host.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +33,9 @@ struct Scenario {
   std::function<void(Unit& root, int micro)> before_micro_batch;
   bool optimizer_in_backward = false;
   std::vector<std::string> host_waits;  // that each step must have
+  // How many waits of a step order memory that nobody takes before another wait covers them: a
+  // buffer that is kept goes to the next of its size, and one may be the last of its size.
+  size_t spare_waits = 0;
   // Where an additional step fails, before the second one.
   enum class Fails { kNowhere, kInForward, kInBackward } fails = Fails::kNowhere;
 };

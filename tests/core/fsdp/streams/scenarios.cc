@@ -201,6 +201,28 @@ void add_failures(std::vector<Scenario>& all) {
   all.push_back(slices);
 }
 
+// Buffers are written to anew by whoever takes them next, and nothing but waits says when.
+void add_kept_buffers(std::vector<Scenario>& all) {
+  Scenario packed = named("KeptPacked");
+  packed.policy.comm_path = CommPath::kPacked;
+  packed.policy.keep_buffers = true;
+  packed.spare_waits = 1;  // for the last reduction of a block: the root's has another size
+  all.push_back(packed);
+  Scenario direct = named("KeptDirect");
+  direct.policy.comm_path = CommPath::kDirect;
+  direct.policy.mixed_precision.param_dtype = at::kBFloat16;
+  direct.policy.mixed_precision.reduce_dtype = at::kFloat;
+  direct.policy.keep_buffers = true;
+  all.push_back(direct);
+  Scenario slices = named("KeptSlices");
+  slices.ranks = 4;
+  slices.policy.reshard_after_forward = ReshardAfterForward::kSmaller;
+  slices.policy.reshard_world = 2;
+  slices.policy.keep_buffers = true;
+  slices.spare_waits = 1;  // the same
+  all.push_back(slices);
+}
+
 void add_one_communicator(std::vector<Scenario>& all) {
   Scenario hybrid = named("OneCommunicatorHybrid");
   hybrid.ranks = 4;
@@ -224,6 +246,7 @@ std::vector<Scenario> make_scenarios() {
   add_uses(all);
   add_host_waits(all);
   add_failures(all);
+  add_kept_buffers(all);
   add_one_communicator(all);
   return all;
 }
