@@ -32,6 +32,8 @@ void shard_model(const config::TrainOptions& options, fsdp2_module module, fsdp2
   shard.no_cast_forward_inputs = options.cast_forward_inputs == "false" ? 1 : 0;
   shard.comm_path = comm_path_number(options.comm_path);
   shard.prefetch = options.prefetch == 0 ? -1 : static_cast<int32_t>(options.prefetch);
+  shard.keep_buffers = options.keep_buffers ? 1 : 0;
+  shard.one_communicator = options.one_communicator ? 1 : 0;
   shard.load_from_rank0 = options.load_from_rank0 ? 1 : 0;
   shard.wrap_head = options.wrap_head ? 1 : 0;
   shard.wrap_embeddings = wraps_embeddings(options, names) ? 1 : 0;

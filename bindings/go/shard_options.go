@@ -66,8 +66,10 @@ type ShardOptions struct {
 	CPUOffload          bool  // keep shards, their gradients and optimizer states in host memory
 	NoPinMemory         bool  // CPUOffload uses ordinary memory
 	CommPath            CommPath
-	CommSchedule        CommSchedule // this and Prefetch apply to all units, and only in NewShard
+	CommSchedule        CommSchedule // this and the next three apply to all units, and only in NewShard
 	Prefetch            int          // units that the agreed schedule gathers ahead of use; -1: none, 0: one
+	KeepBuffers         bool         // memory of gathered parameters, and of what travels, is kept from step to step (ReleaseBuffers)
+	OneCommunicator     bool         // reductions share the connections of the gathers, in one order on all ranks
 	LoadFromRank0       bool         // rank 0 alone reads the weights, and broadcasts them
 	DeferValues         bool         // LoadValues or a checkpoint gives the parameters their values later
 
@@ -114,6 +116,7 @@ func (o *ShardOptions) raw(memory *capi.Memory) *capi.ShardOptions {
 	raw.NoCastForwardInputs = flag(o.NoCastForwardInputs)
 	raw.CpuOffload, raw.NoPinMemory = flag(o.CPUOffload), flag(o.NoPinMemory)
 	raw.CommPath, raw.CommSchedule, raw.Prefetch = int32(o.CommPath), int32(o.CommSchedule), to32(o.Prefetch)
+	raw.KeepBuffers, raw.OneCommunicator = flag(o.KeepBuffers), flag(o.OneCommunicator)
 	raw.LoadFromRank0, raw.DeferValues = flag(o.LoadFromRank0), flag(o.DeferValues)
 	raw.Wrap, raw.ModulesPerUnit = int32(o.Wrap), to32(o.ModulesPerUnit)
 	raw.WrapEmbeddings, raw.WrapHead, raw.WrapMinNumel = flag(o.WrapEmbeddings), flag(o.WrapHead), int64(o.WrapMinNumel)

@@ -100,6 +100,12 @@ func (s *Shard) Reset() error {
 	return failure(capi.ShardReset(s.raw()))
 }
 
+// ReleaseBuffers gives the memory that KeepBuffers has kept, and that is not in use, back to the allocator.
+func (s *Shard) ReleaseBuffers() error {
+	defer runtime.KeepAlive(s)
+	return failure(capi.ShardReleaseBuffers(s.raw()))
+}
+
 // EventKind is what a unit did.
 type EventKind int32
 
@@ -156,6 +162,7 @@ type ShardStats struct {
 	AllGatherBytes, ReduceScatterBytes, AllReduceBytes int // received by this rank
 	UnshardedBytes, PeakUnshardedBytes                 int // of gathered parameters: now, at most
 	AllToAlls, AllToAllBytes                           int // of attention, where ranks share sequences
+	KeptBytes                                          int // of KeepBuffers: kept now, and not in use
 }
 
 // Stats returns the counts. Bytes are those of the groups of the shard's mesh, which other shards on the same mesh share.
@@ -175,6 +182,7 @@ func (s *Shard) Stats() (ShardStats, error) {
 		PeakUnshardedBytes: int(raw.PeakUnshardedBytes),
 		AllToAlls:          int(raw.AllToAlls),
 		AllToAllBytes:      int(raw.AllToAllBytes),
+		KeptBytes:          int(raw.KeptBytes),
 	}, failure(err)
 }
 

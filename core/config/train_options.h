@@ -60,6 +60,8 @@ struct TrainOptions {
   std::string ignored_modules;
   int64_t prefetch = 1;
   bool pregather = false;
+  bool keep_buffers = false;
+  bool one_communicator = false;
   bool load_from_rank0 = false;
   bool activation_checkpointing = false;
   std::string recompute = "default";

@@ -113,6 +113,10 @@ FSDP2_CALL fsdp2_shard_reshard(fsdp2_shard shard, const char* unit /*(opt)*/);
 /* For an iteration that was given up: leaves the whole tree sharded and idle, and drops unreduced
  * gradients. Calls of this library that fail have done that themselves. */
 FSDP2_CALL fsdp2_shard_reset(fsdp2_shard shard);
+/* Gives the memory that keep_buffers has kept, and that is not in use now, back to the allocator;
+ * the next step takes it anew. Without that option there is none. Each rank may call it when it
+ * likes. */
+FSDP2_CALL fsdp2_shard_release_buffers(fsdp2_shard shard);
 
 enum {
   FSDP2_EVENT_ALL_GATHER = 0,     /* an all-gather was issued */
@@ -137,6 +141,7 @@ typedef struct fsdp2_shard_stats {
   int64_t all_gather_bytes, reduce_scatter_bytes, all_reduce_bytes; /* received by this rank */
   int64_t unsharded_bytes, peak_unsharded_bytes; /* of gathered parameters: now, at most */
   int64_t all_to_alls, all_to_all_bytes; /* calls of attention, where ranks share sequences */
+  int64_t kept_bytes;                    /* of keep_buffers: kept now, and not in use */
 } fsdp2_shard_stats;
 /* Counts since creation or the last reset. Bytes are those of the groups of the shard's mesh, which
  * other shards on the same mesh share. */

@@ -62,6 +62,7 @@ fsdp2_shard_stats shard_stats(ShardObject& shard) {
   out.all_to_all_bytes = now.all_to_all_bytes - before.all_to_all_bytes;
   out.unsharded_bytes = stats.unsharded_bytes;
   out.peak_unsharded_bytes = stats.peak_unsharded_bytes;
+  out.kept_bytes = scheduler.buffers().kept_bytes();
   return out;
 }
 

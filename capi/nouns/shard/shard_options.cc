@@ -47,7 +47,7 @@ inline constexpr auto kFields<fsdp2_shard_options> = std::tuple(
     Field("wrap_embeddings", &fsdp2_shard_options::wrap_embeddings, Flag()),
     Field("wrap_head", &fsdp2_shard_options::wrap_head, Flag()),
     Field("defer_values", &fsdp2_shard_options::defer_values, Flag()),
-    Field("reserved", &fsdp2_shard_options::reserved, Reserved()),
+    Field("keep_buffers", &fsdp2_shard_options::keep_buffers, Flag()),
     Field("wrap_min_numel", &fsdp2_shard_options::wrap_min_numel, Range{0, std::numeric_limits<int64_t>::max()}),
     Field("wrap_kinds", &fsdp2_shard_options::wrap_kinds, Elsewhere()),
     Field("n_wrap_kinds", &fsdp2_shard_options::n_wrap_kinds, Elsewhere()),
@@ -56,7 +56,9 @@ inline constexpr auto kFields<fsdp2_shard_options> = std::tuple(
     Field("ignored_names", &fsdp2_shard_options::ignored_names, Elsewhere()),
     Field("n_ignored_names", &fsdp2_shard_options::n_ignored_names, Elsewhere()),
     Field("shard_dim", &fsdp2_shard_options::shard_dim, Elsewhere()),
-    Field("shard_dim_user_data", &fsdp2_shard_options::shard_dim_user_data, Elsewhere()));
+    Field("shard_dim_user_data", &fsdp2_shard_options::shard_dim_user_data, Elsewhere()),
+    Field("one_communicator", &fsdp2_shard_options::one_communicator, Flag()),
+    Field("reserved", &fsdp2_shard_options::reserved, Reserved()));
 // clang-format on
 
 namespace {
@@ -120,6 +122,8 @@ fsdp::Policy read_policy(const fsdp2_shard_options& options) {
   policy.schedule = options.comm_schedule == FSDP2_COMM_SCHEDULE_AGREED ? fsdp::Schedule::kAgreed
                                                                         : fsdp::Schedule::kOnUse;
   policy.prefetch = options.prefetch == 0 ? 1 : std::max(options.prefetch, 0);
+  policy.one_communicator = options.one_communicator != 0;
+  policy.keep_buffers = options.keep_buffers != 0;
   policy.shard_dim = read_shard_dim(options);
   return policy;
 }

@@ -155,3 +155,11 @@ fsdp2_status fsdp2_shard_reset(fsdp2_shard shard) {
     object->root->reset();
   });
 }
+
+fsdp2_status fsdp2_shard_release_buffers(fsdp2_shard shard) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter(call, *object->module);
+    object->root->scheduler().release_buffers();
+  });
+}

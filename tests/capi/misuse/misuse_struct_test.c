@@ -173,6 +173,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(make_units, fsdp2_shard_options, defer_values, 1);
   FIELD(shard_create, fsdp2_shard_options, comm_path, 3);
   FIELD(shard_create, fsdp2_shard_options, prefetch, -2);
+  FIELD(shard_create, fsdp2_shard_options, keep_buffers, 2);
+  FIELD(shard_create, fsdp2_shard_options, one_communicator, -1);
   FIELD(set_unit_settings, fsdp2_unit_settings, requires_gradient_sync, 2);
   FIELD(set_unit_settings, fsdp2_unit_settings, requires_all_reduce, -1);
   FIELD(set_unit_settings, fsdp2_unit_settings, reshard_after_forward, 2);

@@ -167,6 +167,7 @@ static const struct {
     {"fsdp2_mesh_options", offsetof(fsdp2_mesh_options, ulysses_size)},
     {"fsdp2_plan_info", offsetof(fsdp2_plan_info, all_to_alls)},
     {"fsdp2_plan_options", offsetof(fsdp2_plan_options, rows)},
+    {"fsdp2_shard_options", offsetof(fsdp2_shard_options, one_communicator)},
     {"fsdp2_shard_stats", offsetof(fsdp2_shard_stats, all_to_alls)},
     {"fsdp2_loader_info", offsetof(fsdp2_loader_info, n_images)},
     {"fsdp2_loader_options", offsetof(fsdp2_loader_options, drop_last)},

@@ -20,6 +20,8 @@ static void shard_in_every_way(fsdp2_mesh mesh, int rank) {
   WITH(comm_schedule, FSDP2_COMM_SCHEDULE_ON_USE);
   WITH(prefetch, -1);
   WITH(prefetch, 3);
+  WITH(keep_buffers, 1);
+  WITH(one_communicator, 1);
   WITH(load_from_rank0, 1);
   WITH(wrap, FSDP2_WRAP_NONE);
   WITH(modules_per_unit, 2);

@@ -229,6 +229,30 @@ static void units_are_gathered_and_freed_by_hand(void) {
   on_ranks("by-hand", 2, 0, unshard_by_hand);
 }
 
+static void keep_buffers(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  fsdp2_shard_options options = FSDP2_SHARD_OPTIONS_INIT;
+  fsdp2_shard shard = {0};
+  int64_t kept;
+  (void)rank;
+  options.keep_buffers = 1;
+  EXPECT_OK(fsdp2_shard_create(module, mesh, &options, &shard));
+  EXPECT(stats_of(shard).kept_bytes == 0);
+  EXPECT_NEAR(tiny_step(module, shard).norm, one_rank.norm, 1e-5);
+  kept = stats_of(shard).kept_bytes;
+  EXPECT(kept > stats_of(shard).peak_unsharded_bytes);
+  EXPECT_NEAR(tiny_step(module, shard).norm, one_rank.norm, 1e-5);
+  EXPECT(stats_of(shard).kept_bytes == kept);
+  EXPECT_OK(fsdp2_shard_release_buffers(shard));
+  EXPECT(stats_of(shard).kept_bytes == 0);
+  EXPECT_NEAR(tiny_step(module, shard).norm, one_rank.norm, 1e-5);
+  EXPECT(stats_of(shard).kept_bytes == kept);
+  destroy_tiny(module, shard);
+}
+static void buffers_are_kept_until_they_are_released(void) {
+  on_ranks("buffers", 2, 0, keep_buffers);
+}
+
 static void cast(fsdp2_mesh mesh, int rank) {
   const fsdp2_module module = tiny_model();
   const fsdp2_shard shard = shard_of(module, mesh);
@@ -330,6 +354,7 @@ int main(void) {
   RUN(replicas_can_wait_for_the_last_backward);
   RUN(unused_parameters_may_get_zeros);
   RUN(units_are_gathered_and_freed_by_hand);
+  RUN(buffers_are_kept_until_they_are_released);
   RUN(shards_can_be_cast);
   RUN(gradients_are_measured_scaled_and_checked);
   RUN(units_that_are_none_are_told);

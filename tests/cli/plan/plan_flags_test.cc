@@ -49,6 +49,8 @@ TEST(PlanFlags, TakesTheFlagsThatChangeAStep) {
   EXPECT_NE(planned_peak({"--ignored-modules", "model.embed_tokens"}), usual);
   EXPECT_GT(planned_peak({"--reshard-budget-gb", "10"}), usual);
   EXPECT_EQ(planned_peak({"--cpu-offload"}), usual);  // on a CPU
+  EXPECT_GT(planned_peak({"--keep-buffers"}), usual);
+  EXPECT_EQ(planned_peak({"--one-communicator"}), usual);
   EXPECT_EQ(planned_peak({}, {"--global-batch", "16"}), usual);
   const Texts accumulated = {"--grad-accum", "3"};
   EXPECT_GT(planned_peak(joined(accumulated, {"--accum-sync", "last"})), planned_peak(accumulated));

@@ -108,6 +108,8 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"parameter", kIndex},
       {"partial", kFlag},
       {"prefetch", {-1, 0, 1, 2}},
+      {"keep_buffers", kFlag},
+      {"one_communicator", kFlag},
       {"rank", {0}},
       {"rank0_only", kFlag},
       {"ranks", kSmall},

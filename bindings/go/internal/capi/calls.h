@@ -149,6 +149,7 @@
   F(shard_wait_unshard, (fsdp2_shard shard, const char *unit), (shard, unit)) \
   F(shard_reshard, (fsdp2_shard shard, const char *unit), (shard, unit)) \
   F(shard_reset, (fsdp2_shard shard), (shard)) \
+  F(shard_release_buffers, (fsdp2_shard shard), (shard)) \
   F(shard_get_events, (fsdp2_shard shard, int32_t *kinds, size_t *units, size_t cap, size_t *needed), (shard, kinds, units, cap, needed)) \
   F(shard_clear_events, (fsdp2_shard shard), (shard)) \
   F(shard_get_stats, (fsdp2_shard shard, fsdp2_shard_stats *out), (shard, out)) \

@@ -424,7 +424,7 @@ type ShardOptions struct {
 	WrapEmbeddings      int32
 	WrapHead            int32
 	DeferValues         int32
-	Reserved            int32
+	KeepBuffers         int32
 	WrapMinNumel        int64
 	WrapKinds           *unsafe.Pointer
 	NWrapKinds          uint
@@ -434,6 +434,8 @@ type ShardOptions struct {
 	NIgnoredNames       uint
 	ShardDim            unsafe.Pointer
 	ShardDimUserData    unsafe.Pointer
+	OneCommunicator     int32
+	Reserved            int32
 }
 
 // ParameterInfo is fsdp2_parameter_info.
@@ -498,6 +500,7 @@ type ShardStats struct {
 	PeakUnshardedBytes int64
 	AllToAlls          int64
 	AllToAllBytes      int64
+	KeptBytes          int64
 }
 
 // AllReduceInfo is fsdp2_all_reduce_info.
@@ -1580,6 +1583,11 @@ func ShardReshard(shard Shard, unit string) error {
 // ShardReset calls fsdp2_shard_reset.
 func ShardReset(shard Shard) error {
 	return check(C.fsdp2_go_shard_reset(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
+}
+
+// ShardReleaseBuffers calls fsdp2_shard_release_buffers.
+func ShardReleaseBuffers(shard Shard) error {
+	return check(C.fsdp2_go_shard_release_buffers(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
 }
 
 // ShardGetEvents calls fsdp2_shard_get_events.

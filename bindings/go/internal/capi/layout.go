@@ -257,7 +257,7 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.ModulesPerUnit)-unsafe.Offsetof
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapEmbeddings)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_embeddings)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapHead)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_head)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.DeferValues)-unsafe.Offsetof(C.fsdp2_shard_options{}.defer_values)]
-var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_shard_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.KeepBuffers)-unsafe.Offsetof(C.fsdp2_shard_options{}.keep_buffers)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapMinNumel)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_min_numel)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.WrapKinds)-unsafe.Offsetof(C.fsdp2_shard_options{}.wrap_kinds)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.NWrapKinds)-unsafe.Offsetof(C.fsdp2_shard_options{}.n_wrap_kinds)]
@@ -267,6 +267,8 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.IgnoredNames)-unsafe.Offsetof(C
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.NIgnoredNames)-unsafe.Offsetof(C.fsdp2_shard_options{}.n_ignored_names)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.ShardDim)-unsafe.Offsetof(C.fsdp2_shard_options{}.shard_dim)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.ShardDimUserData)-unsafe.Offsetof(C.fsdp2_shard_options{}.shard_dim_user_data)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.OneCommunicator)-unsafe.Offsetof(C.fsdp2_shard_options{}.one_communicator)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_shard_options{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_parameter_info{}) - unsafe.Sizeof(ParameterInfo{})
 
@@ -327,6 +329,7 @@ var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.UnshardedBytes)-unsafe.Offsetof(C
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.PeakUnshardedBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.peak_unsharded_bytes)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllToAlls)-unsafe.Offsetof(C.fsdp2_shard_stats{}.all_to_alls)]
 var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.AllToAllBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.all_to_all_bytes)]
+var _ = [1]byte{}[unsafe.Offsetof(ShardStats{}.KeptBytes)-unsafe.Offsetof(C.fsdp2_shard_stats{}.kept_bytes)]
 
 const _ = unsafe.Sizeof(C.fsdp2_all_reduce_info{}) - unsafe.Sizeof(AllReduceInfo{})
 

@@ -385,7 +385,7 @@ Base.@kwdef struct fsdp2_shard_options
     wrap_embeddings::Int32 = 0
     wrap_head::Int32 = 0
     defer_values::Int32 = 0
-    reserved::Int32 = 0
+    keep_buffers::Int32 = 0
     wrap_min_numel::Int64 = 0
     wrap_kinds::Ptr{Cstring} = C_NULL
     n_wrap_kinds::Csize_t = 0
@@ -395,6 +395,8 @@ Base.@kwdef struct fsdp2_shard_options
     n_ignored_names::Csize_t = 0
     shard_dim::Ptr{Cvoid} = C_NULL
     shard_dim_user_data::Ptr{Cvoid} = C_NULL
+    one_communicator::Int32 = 0
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_parameter_info
@@ -455,6 +457,7 @@ Base.@kwdef struct fsdp2_shard_stats
     peak_unsharded_bytes::Int64 = 0
     all_to_alls::Int64 = 0
     all_to_all_bytes::Int64 = 0
+    kept_bytes::Int64 = 0
 end
 
 Base.@kwdef struct fsdp2_all_reduce_info
@@ -1296,6 +1299,10 @@ end
 
 function fsdp2_shard_reset(shard)
     @ccall libfsdp2.fsdp2_shard_reset(shard::fsdp2_shard)::fsdp2_status
+end
+
+function fsdp2_shard_release_buffers(shard)
+    @ccall libfsdp2.fsdp2_shard_release_buffers(shard::fsdp2_shard)::fsdp2_status
 end
 
 function fsdp2_shard_get_events(shard, kinds, units, cap, needed)

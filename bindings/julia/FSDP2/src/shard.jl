@@ -11,7 +11,8 @@ What is a unit: `wrap_kinds` (class names; `wrap = :none` for no class, by defau
 
 How units work: `reshard_after_forward` (`:auto`, `:always`, `:never`, or the n of a 1/n slice), `param_dtype`, `reduce_dtype`,
 `output_dtype` (such as `BF16`), `no_cast_forward_inputs`, `cpu_offload`, `no_pin_memory`, `comm_path` (`:auto`, `:direct`, `:packed`),
-`comm_schedule` (`:agreed`, `:on_use`), `prefetch`.
+`comm_schedule` (`:agreed`, `:on_use`), `prefetch`, `keep_buffers` (from step to step; [`release_buffers!`](@ref)), `one_communicator`
+(for gathers and reductions, in one order on all ranks).
 
 Parameters: `ignored_names`; `load_from_rank0`; `defer_values`; `shard_dim`, a function of `(; parameter, dtype, shape)` that says which
 dim, from 1 on, a parameter is cut along (the same on all ranks; any but 1 must divide evenly).

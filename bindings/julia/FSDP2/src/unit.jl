@@ -149,6 +149,13 @@ For an iteration that was given up: leaves everything sharded and idle, and drop
 reset!(shard::Shard) = check(fsdp2_shard_reset(shard))
 
 """
+    release_buffers!(shard::Shard)
+
+Gives the memory that `keep_buffers` has kept, and that is not in use, back to the allocator.
+"""
+release_buffers!(shard::Shard) = check(fsdp2_shard_release_buffers(shard))
+
+"""
     get_events(shard::Shard)
 
 What the units did, oldest first: a vector of `(; kind, unit)`. `kind`: `:all_gather`, `:unshard`, `:reshard`, `:reduce_scatter`,
@@ -173,7 +180,7 @@ clear_events!(shard::Shard) = check(fsdp2_shard_clear_events(shard))
     get_stats(shard::Shard)
 
 Counts and bytes since creation or the last `reset_stats!`: `(; n_units, all_gathers, reduce_scatters, all_reduces, all_gather_bytes,
-reduce_scatter_bytes, all_reduce_bytes, unsharded_bytes, peak_unsharded_bytes, all_to_alls, all_to_all_bytes)`.
+reduce_scatter_bytes, all_reduce_bytes, unsharded_bytes, peak_unsharded_bytes, all_to_alls, all_to_all_bytes, kept_bytes)`.
 """
 get_stats(shard::Shard) = named(output(out -> fsdp2_shard_get_stats(shard, out), fsdp2_shard_stats))
 

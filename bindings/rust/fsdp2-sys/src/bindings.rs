@@ -3902,7 +3902,7 @@ pub struct fsdp2_shard_options {
     pub wrap_embeddings: i32,
     pub wrap_head: i32,
     pub defer_values: i32,
-    pub reserved: i32,
+    pub keep_buffers: i32,
     pub wrap_min_numel: i64,
     pub wrap_kinds: *const *const ::std::os::raw::c_char,
     pub n_wrap_kinds: usize,
@@ -3912,12 +3912,14 @@ pub struct fsdp2_shard_options {
     pub n_ignored_names: usize,
     pub shard_dim: fsdp2_shard_dim_fn,
     pub shard_dim_user_data: *mut ::std::os::raw::c_void,
+    pub one_communicator: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_shard_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_shard_options>(),
-        144usize,
+        152usize,
         concat!("Size of: ", stringify!(fsdp2_shard_options))
     );
     assert_eq!(
@@ -4214,23 +4216,23 @@ fn bindgen_test_layout_fsdp2_shard_options() {
         );
     }
     test_field_defer_values();
-    fn test_field_reserved() {
+    fn test_field_keep_buffers() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).keep_buffers) as usize - ptr as usize
             },
             68usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_shard_options),
                 "::",
-                stringify!(reserved)
+                stringify!(keep_buffers)
             )
         );
     }
-    test_field_reserved();
+    test_field_keep_buffers();
     fn test_field_wrap_min_numel() {
         assert_eq!(
             unsafe {
@@ -4384,6 +4386,40 @@ fn bindgen_test_layout_fsdp2_shard_options() {
         );
     }
     test_field_shard_dim_user_data();
+    fn test_field_one_communicator() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).one_communicator) as usize - ptr as usize
+            },
+            144usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(one_communicator)
+            )
+        );
+    }
+    test_field_one_communicator();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            148usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_shard_options_init(
@@ -5367,6 +5403,9 @@ extern "C" {
 extern "C" {
     pub fn fsdp2_shard_reset(shard: fsdp2_shard) -> fsdp2_status;
 }
+extern "C" {
+    pub fn fsdp2_shard_release_buffers(shard: fsdp2_shard) -> fsdp2_status;
+}
 pub const FSDP2_EVENT_ALL_GATHER: i32 = 0;
 pub const FSDP2_EVENT_UNSHARD: i32 = 1;
 pub const FSDP2_EVENT_RESHARD: i32 = 2;
@@ -5399,12 +5438,13 @@ pub struct fsdp2_shard_stats {
     pub peak_unsharded_bytes: i64,
     pub all_to_alls: i64,
     pub all_to_all_bytes: i64,
+    pub kept_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_shard_stats() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_shard_stats>(),
-        88usize,
+        96usize,
         concat!("Size of: ", stringify!(fsdp2_shard_stats))
     );
     assert_eq!(
@@ -5616,6 +5656,23 @@ fn bindgen_test_layout_fsdp2_shard_stats() {
         );
     }
     test_field_all_to_all_bytes();
+    fn test_field_kept_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_shard_stats>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kept_bytes) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_shard_stats),
+                "::",
+                stringify!(kept_bytes)
+            )
+        );
+    }
+    test_field_kept_bytes();
 }
 extern "C" {
     pub fn fsdp2_shard_get_stats(shard: fsdp2_shard, out: *mut fsdp2_shard_stats) -> fsdp2_status;

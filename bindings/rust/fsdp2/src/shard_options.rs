@@ -128,6 +128,11 @@ options! {
         wrap_head: bool,
         /// [`Shard::load_values`](crate::Shard::load_values) or a checkpoint gives the parameters their values later.
         defer_values: bool,
+        /// The memory of gathered parameters, and of what gathers and reductions pass through, is kept from step to step;
+        /// see [`Shard::release_buffers`](crate::Shard::release_buffers).
+        keep_buffers: bool,
+        /// Reductions share the connections of the gathers, in one order on all ranks.
+        one_communicator: bool,
         /// Above 0: a module is also a unit if it has this many elements that no module inside it has taken.
         wrap_min_numel: i64,
     } others |_raw| {

@@ -96,6 +96,8 @@ info! {
         all_to_alls: i64,
         /// Received by this rank in these.
         all_to_all_bytes: i64,
+        /// Bytes that `keep_buffers` keeps now, and that are not in use.
+        kept_bytes: i64,
     }
 }
 
@@ -292,6 +294,11 @@ impl Shard {
     /// For an iteration that was given up: leaves the whole tree sharded and idle, and drops unreduced gradients.
     pub fn reset(&self) -> Result<()> {
         ffi::check(unsafe { sys::fsdp2_shard_reset(self.raw()) })
+    }
+
+    /// Gives the memory that [`keep_buffers`](crate::ShardOptions) has kept, and that is not in use, back to the allocator.
+    pub fn release_buffers(&self) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_shard_release_buffers(self.raw()) })
     }
 
     // ---- what the units have done

@@ -67,7 +67,8 @@ typedef struct fsdp2_shard_options {
   int32_t comm_path;
   int32_t prefetch;      /* units that the agreed schedule gathers ahead of use; -1: none, 0: one */
   int32_t no_pin_memory; /* 1: cpu_offload uses ordinary memory; pinned needs an accelerator */
-  int32_t comm_schedule; /* this and prefetch apply to all units, and only in fsdp2_shard_create */
+  int32_t comm_schedule; /* this, prefetch, keep_buffers and one_communicator apply to all units,
+                            and only in fsdp2_shard_create */
   int32_t load_from_rank0;  /* 1: rank 0 alone reads the weights, and broadcasts them */
   int32_t modules_per_unit; /* how many consecutive siblings of the wrapped classes make one unit;
                                0: one */
@@ -75,9 +76,13 @@ typedef struct fsdp2_shard_options {
   int32_t wrap_head;        /* 1: the language-model head ("lm_head") is a unit */
   int32_t defer_values;     /* 1: fsdp2_shard_load_values or a checkpoint gives the parameters their
                                values later; until then shards take no memory */
-  int32_t reserved;
-  int64_t wrap_min_numel; /* > 0: a module is also a unit if it has this many elements that no
-                             module inside it has taken */
+  int32_t keep_buffers;     /* 1: the memory of gathered parameters, and of what gathers and
+                               reductions pass through, is kept from step to step: of each size as
+                               many buffers as were in use at once, which fsdp2_plan_describe counts.
+                               Units of equal sizes so take turns with two, and after the first step
+                               the allocator is not asked for any. See fsdp2_shard_release_buffers */
+  int64_t wrap_min_numel;   /* > 0: a module is also a unit if it has this many elements that no
+                               module inside it has taken */
   const char* const* wrap_kinds; /* with FSDP2_WRAP_KINDS: class names */
   size_t n_wrap_kinds;
   const char* const* wrap_names; /* (opt) more modules, each of which is a unit */
@@ -90,11 +95,17 @@ typedef struct fsdp2_shard_options {
                                    inside the call that takes the options, so nothing needs to be
                                    released. */
   void* shard_dim_user_data;
+  int32_t one_communicator; /* 1: reductions share the connections of the gathers, and do not
+                               overlap with them. The agreed schedule then begins both in one order
+                               on all ranks, whichever units each uses. A backward that meets units
+                               in another order than the model's, or twice, is
+                               FSDP2_E_WRONG_STATE */
+  int32_t reserved;
 } fsdp2_shard_options;
 /* clang-format off */
 #define FSDP2_SHARD_OPTIONS_INIT \
   { (uint32_t)sizeof(fsdp2_shard_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, \
-    NULL, 0, NULL, 0, NULL, NULL }
+    NULL, 0, NULL, 0, NULL, NULL, 0, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_shard_options_init(fsdp2_shard_options* options, size_t struct_size);
 

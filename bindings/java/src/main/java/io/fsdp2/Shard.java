@@ -205,6 +205,11 @@ public final class Shard extends Handle {
     use(Raw::fsdp2_shard_reset);
   }
 
+  /** Gives the memory that keepBuffers has kept, and that is not in use, back to the allocator. */
+  public void releaseBuffers() {
+    use(Raw::fsdp2_shard_release_buffers);
+  }
+
   /**
    * Something that a unit did.
    *

@@ -25,6 +25,8 @@ public final class ShardOptions {
   private final boolean wrapEmbeddings;
   private final boolean wrapHead;
   private final boolean deferValues;
+  private final boolean keepBuffers;
+  private final boolean oneCommunicator;
   private final long wrapMinNumel;
   private final List<String> wrapKinds;
   private final List<String> wrapNames;
@@ -48,6 +50,8 @@ public final class ShardOptions {
     wrapEmbeddings = builder.wrapEmbeddings;
     wrapHead = builder.wrapHead;
     deferValues = builder.deferValues;
+    keepBuffers = builder.keepBuffers;
+    oneCommunicator = builder.oneCommunicator;
     wrapMinNumel = builder.wrapMinNumel;
     wrapKinds = builder.wrapKinds;
     wrapNames = builder.wrapNames;
@@ -143,6 +147,16 @@ public final class ShardOptions {
     return deferValues;
   }
 
+  /** The memory of gathered parameters, and of what travels, is kept from step to step. */
+  public boolean keepBuffers() {
+    return keepBuffers;
+  }
+
+  /** Reductions share the connections of the gathers, in one order on all ranks. */
+  public boolean oneCommunicator() {
+    return oneCommunicator;
+  }
+
   /** A module with so many elements of its own is a unit; 0: none is for that. */
   public long wrapMinNumel() {
     return wrapMinNumel;
@@ -187,6 +201,8 @@ public final class ShardOptions {
     raw.setWrap_embeddings(wrapEmbeddings ? 1 : 0);
     raw.setWrap_head(wrapHead ? 1 : 0);
     raw.setDefer_values(deferValues ? 1 : 0);
+    raw.setKeep_buffers(keepBuffers ? 1 : 0);
+    raw.setOne_communicator(oneCommunicator ? 1 : 0);
     raw.setWrap_min_numel(wrapMinNumel);
     raw.setWrapKinds(wrapKinds.size(), wrapKinds.toArray(String[]::new));
     raw.setWrapNames(wrapNames.size(), wrapNames.toArray(String[]::new));
@@ -215,6 +231,8 @@ public final class ShardOptions {
     private boolean wrapEmbeddings;
     private boolean wrapHead;
     private boolean deferValues;
+    private boolean keepBuffers;
+    private boolean oneCommunicator;
     private long wrapMinNumel;
     private List<String> wrapKinds = List.of();
     private List<String> wrapNames = List.of();
@@ -240,6 +258,8 @@ public final class ShardOptions {
         wrapEmbeddings = raw.getWrap_embeddings() != 0;
         wrapHead = raw.getWrap_head() != 0;
         deferValues = raw.getDefer_values() != 0;
+        keepBuffers = raw.getKeep_buffers() != 0;
+        oneCommunicator = raw.getOne_communicator() != 0;
         wrapMinNumel = raw.getWrap_min_numel();
       }
     }
@@ -340,6 +360,18 @@ public final class ShardOptions {
     /** Parameters get their values later. */
     public Builder deferValues(boolean deferValues) {
       this.deferValues = deferValues;
+      return this;
+    }
+
+    /** The memory of gathered parameters, and of what travels, is kept from step to step. */
+    public Builder keepBuffers(boolean keepBuffers) {
+      this.keepBuffers = keepBuffers;
+      return this;
+    }
+
+    /** Reductions share the connections of the gathers, in one order on all ranks. */
+    public Builder oneCommunicator(boolean oneCommunicator) {
+      this.oneCommunicator = oneCommunicator;
       return this;
     }
 

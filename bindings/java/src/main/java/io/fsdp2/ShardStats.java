@@ -16,6 +16,7 @@ import io.fsdp2.internal.fsdp2_shard_stats;
  * @param peakUnshardedBytes of gathered parameters at most
  * @param allToAlls of attention, where ranks share sequences
  * @param allToAllBytes received by this rank
+ * @param keptBytes of keepBuffers: kept now, and not in use
  */
 public record ShardStats(
     int units,
@@ -28,7 +29,8 @@ public record ShardStats(
     long unshardedBytes,
     long peakUnshardedBytes,
     long allToAlls,
-    long allToAllBytes) {
+    long allToAllBytes,
+    long keptBytes) {
   static ShardStats of(fsdp2_shard_stats raw) {
     return new ShardStats(
         raw.getN_units(),
@@ -41,6 +43,7 @@ public record ShardStats(
         raw.getUnsharded_bytes(),
         raw.getPeak_unsharded_bytes(),
         raw.getAll_to_alls(),
-        raw.getAll_to_all_bytes());
+        raw.getAll_to_all_bytes(),
+        raw.getKept_bytes());
   }
 }
