@@ -70,12 +70,25 @@ class Job {
   int exit_code_ = 0;
 };
 
-void ignore_signal(int) {}
+void do_nothing(int) {}
+
+// A write to a pipe that nobody reads any more fails and does not end the launcher. To ignore the
+// signal would be to have all ranks ignore it.
+void let_writes_fail() {
+  struct sigaction before{};
+  sigaction(SIGPIPE, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) {
+    before = {};
+    before.sa_handler = do_nothing;
+    sigaction(SIGPIPE, &before, nullptr);
+  }
+}
 
 int Job::run(const std::string& file) {
+  let_writes_fail();
   // SIGCHLD ends the wait in pump() and is held back everywhere else.
   struct sigaction wake{};
-  wake.sa_handler = ignore_signal;
+  wake.sa_handler = do_nothing;
   sigaction(SIGCHLD, &wake, nullptr);
   sigset_t child;
   sigemptyset(&child);

@@ -48,8 +48,9 @@ void Screen::write(int fd, std::string_view text) {
     write_all(STDERR_FILENO, std::string("\r") + kClearToEnd);
   }
   const int error = write_all(fd, text);
-  const bool is_lost = error != 0 && error != EPIPE;  // EPIPE: the reader wants no more
-  if (fd == STDOUT_FILENO && is_lost && lost_output_ == 0) {
+  if (error == EPIPE) {
+    (fd == STDOUT_FILENO ? stdout_is_read_ : stderr_is_read_) = false;
+  } else if (error != 0 && fd == STDOUT_FILENO && lost_output_ == 0) {
     lost_output_ = error;
   }
   draw_status();
@@ -82,11 +83,7 @@ RankStream::RankStream(Screen* screen, int source, int target, std::string prefi
       cuts_status_(screen->is_terminal(target)),
       may_set_status_(may_set_status) {}
 
-RankStream::~RankStream() {
-  if (source_ >= 0) {
-    close(source_);
-  }
-}
+RankStream::~RankStream() { close_source(); }
 
 RankStream::RankStream(RankStream&& other) noexcept
     : screen_(other.screen_),
@@ -104,7 +101,7 @@ void RankStream::pump() {
   if (n > 0) {
     std::string lines;
     take({buffer.data(), static_cast<size_t>(n)}, &lines);
-    screen_->write(target_, lines);
+    write(lines);
   } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
     finish();
   }
@@ -128,9 +125,22 @@ void RankStream::finish() {
     }
     end_line(&lines);
   }
+  write(lines);
+  close_source();
+}
+
+void RankStream::write(const std::string& lines) {
   screen_->write(target_, lines);
-  close(source_);
-  source_ = -1;
+  if (!screen_->is_read(target_)) {
+    close_source();
+  }
+}
+
+void RankStream::close_source() {
+  if (source_ >= 0) {
+    close(source_);
+    source_ = -1;
+  }
 }
 
 void RankStream::take(std::string_view bytes, std::string* lines) {

@@ -3,7 +3,12 @@
 // A rank's stream is cut into lines; what is read at once is written at once. On a terminal, text
 // that ends in a carriage return is a status: the newest one stays below everything else until the
 // next one replaces it.
+//
+// Once a reader of the launcher's output has left (fsdp2 run ... | head), the streams that go there
+// are closed: a rank that writes on meets what it would meet if it wrote there itself.
 #pragma once
+
+#include <unistd.h>
 
 #include <string>
 #include <string_view>
@@ -23,6 +28,8 @@ class Screen {
   void write(int fd, std::string_view text);
   // The errno with which a write to standard output failed; 0 if all was written.
   int lost_output() const { return lost_output_; }
+  // Whether somebody may still read what is written to this descriptor.
+  bool is_read(int fd) const { return fd == STDOUT_FILENO ? stdout_is_read_ : stderr_is_read_; }
   // Shows a status; an empty one removes it.
   void set_status(std::string text);
 
@@ -33,6 +40,8 @@ class Screen {
   bool stderr_is_terminal_;
   std::string status_;
   int lost_output_ = 0;
+  bool stdout_is_read_ = true;
+  bool stderr_is_read_ = true;
 };
 
 // One stream of one rank on its way to the screen.
@@ -54,7 +63,9 @@ class RankStream {
   void drain();
 
  private:
+  void write(const std::string& lines);
   void finish();
+  void close_source();
   void take(std::string_view bytes, std::string* lines);
   void end_line(std::string* lines);
 

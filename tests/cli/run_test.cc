@@ -100,6 +100,23 @@ TEST(RunOutput, ThatCannotBeWrittenFailsTheJob) {
   EXPECT_EQ(unread.err, "0\n");  // a reader that has seen enough is no failure
 }
 
+// What a rank does then is its own affair, as if there were no launcher.
+TEST(RunOutput, ThatNobodyReadsAnyMoreFailsInTheRankThatWritesIt) {
+  const std::string write_on = "while echo line; do sleep 0.01; done; exit 3";
+  const std::string job = fsdp2_program() + " run --nproc-per-node 2 -- sh -c '" +
+                          "if [ $RANK = 1 ]; then exec sleep 100; fi; " + write_on + "'";
+  const Outcome left = run({"sh", "-c", "{ " + job + "; echo code $? >&2; } | head -n 2"});
+  EXPECT_EQ(left.out, "line\nline\n");
+  EXPECT_THAT(left.err, HasSubstr("fsdp2 run: rank 0 "));
+  // 3: signal 13 was ignored before, which a launcher does not change.
+  EXPECT_THAT(left.err, testing::AnyOf(HasSubstr("code 141\n"), HasSubstr("code 3\n")));
+}
+
+TEST(RunOutput, LeavesSignalsAsTheyAreToRanks) {
+  const std::vector<std::string> ignored = {"grep", "SigIgn", "/proc/self/status"};
+  EXPECT_EQ(run(launched(1, ignored)).out, run(ignored).out);
+}
+
 TEST(RunOutput, LinesStayWholeWhereStreamsMeet) {
   const Outcome job = run_script(
       4,

@@ -141,25 +141,31 @@ TEST(StopSignal, ThatIsIgnoredStaysIgnored) {
   EXPECT_THAT(run.out, Not(HasSubstr("stopped by")));
 }
 
-// A run into a pipe whose reader has left before it begins. more: redirections.
-Outcome without_reader(const std::string& more) {
+// A run into a pipe whose reader has left before it begins, by a launcher or without one. more:
+// redirections.
+Outcome without_reader(const std::string& more, bool launch) {
   const std::string command = "{ sleep 0.2; \"$@\" " + more + "; echo code $? >&3; } 3>&2 | true";
-  return run(joined({"sh", "-c", command, "sh"}, training({"--steps", "2"})),
+  const Arguments train = training({"--steps", "2"});
+  return run(joined({"sh", "-c", command, "sh"}, launch ? launched(1, train) : train),
              with_variable("OMP_NUM_THREADS", "1"));
 }
 
-TEST(ReaderThatLeaves, StandardErrorEndsNoRun) {
+class ReaderThatLeaves : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ReaderThatLeaves, StandardErrorEndsNoRun) {
   const std::string out = empty_directory() + "/out";
-  const Outcome shell = without_reader("2>&1 > " + out);
+  const Outcome shell = without_reader("2>&1 > " + out, GetParam());
   EXPECT_THAT(shell.err, HasSubstr("code 0"));
   EXPECT_THAT(read_file(out), HasSubstr("\"event\":\"summary\""));
 }
 
-TEST(ReaderThatLeaves, TheJsonLinesIsAnError) {
-  const Outcome shell = without_reader("");
+TEST_P(ReaderThatLeaves, TheJsonLinesIsAnError) {
+  const Outcome shell = without_reader("", GetParam());
   EXPECT_THAT(shell.err, HasSubstr("metrics cannot be written to standard output: Broken pipe"));
   EXPECT_THAT(shell.err, HasSubstr("code 1"));
 }
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutALauncher, ReaderThatLeaves, ::testing::Bool());
 
 }  // namespace
 }  // namespace fsdp2::test
