@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/train/metrics/metrics.h"
 #include "cli/train/micro_batch.h"
 #include "cli/train/report/progress.h"
 #include "cli/train/setup.h"
@@ -69,7 +70,7 @@ nlohmann::ordered_json line_of(const fsdp2_evaluation& evaluation, int64_t step)
 
 std::string told(const fsdp2_evaluation& evaluation, int64_t step) {
   return "step " + std::to_string(step + 1) + ": evaluation loss " +
-         std::to_string(evaluation.loss) + " over " +
+         std::to_string(printable(evaluation.loss)) + " over " +
          count_text(static_cast<double>(evaluation.n_labels)) + " tokens";
 }
 

@@ -1,6 +1,7 @@
 #include "cli/train/metrics/metrics.h"
 
 #include <cmath>
+#include <limits>
 #include <optional>
 
 namespace fsdp2::cli {
@@ -33,6 +34,10 @@ void Metrics::write(const nlohmann::ordered_json& line) {
 double rounded(double value, int digits) {
   const double scale = std::pow(10.0, digits);
   return std::round(value * scale) / scale;
+}
+
+double printable(double value) {
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
 }  // namespace fsdp2::cli

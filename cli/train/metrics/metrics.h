@@ -17,7 +17,8 @@ class Metrics {
   Metrics(const std::string& path, int64_t next_step);
 
   bool goes_to_stdout() const { return file_.is_stdout(); }
-  // Keys stay in the order in which they were added. Throws Failure.
+  // Keys stay in the order in which they were added. A number that is not finite is written as
+  // null, since JSON has no word for it. Throws Failure.
   void write(const nlohmann::ordered_json& line);
 
  private:
@@ -26,5 +27,8 @@ class Metrics {
 
 // `value` with so many digits after the point, as the Python program rounds.
 double rounded(double value, int digits);
+
+// `value`, but NaN without its sign, which printing shows ("-nan") and which says nothing.
+double printable(double value);
 
 }  // namespace fsdp2::cli

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "cli/train/metrics/metrics.h"
+
 namespace fsdp2::cli {
 
 namespace {
@@ -55,7 +57,7 @@ std::optional<int64_t> step_of_row(const std::string& row) {
 // JSON has no word for what is not finite.
 std::string cell(const nlohmann::ordered_json& value) {
   const bool is_finite = !value.is_number_float() || std::isfinite(value.get<double>());
-  return is_finite ? value.dump() : std::to_string(value.get<double>());
+  return is_finite ? value.dump() : std::to_string(printable(value.get<double>()));
 }
 
 }  // namespace

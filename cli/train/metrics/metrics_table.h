@@ -16,7 +16,8 @@ class MetricsTable {
   MetricsTable(const std::string& path, int64_t next_step);
 
   // Adds the row of a line of a step or an evaluation, and nothing of other lines. All tables have
-  // the same columns; what a line does not have is empty. Throws Failure.
+  // the same columns; what a line does not have is empty, and a number that is not finite is nan,
+  // inf or -inf. Throws Failure.
   void write(const nlohmann::ordered_json& line);
 
  private:

@@ -11,6 +11,7 @@
 
 #include "cli/machine/size_text.h"
 #include "cli/terminal.h"
+#include "cli/train/metrics/metrics.h"
 
 namespace fsdp2::cli {
 
@@ -139,8 +140,8 @@ std::string Progress::figures(const StepShown& shown, size_t room) const {
   const std::array<Figure, 7> all = {{
       {0, format("step %*lld/%lld", width, static_cast<long long>(done),
                  static_cast<long long>(stop_))},
-      {0, format("loss %.4f", shown.loss)},
-      {3, format("norm %.3g", shown.grad_norm)},
+      {0, format("loss %.4f", printable(shown.loss))},
+      {3, format("norm %.3g", printable(shown.grad_norm))},
       {4, format("lr %.2e", shown.lr)},
       {1, count_text(tokens_per_second_) + " tokens/s"},
       {2, size_text(static_cast<double>(shown.memory_bytes))},
