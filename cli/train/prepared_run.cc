@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/train/complaint.h"
 #include "cli/train/report/memory.h"
 #include "cli/train/sample.h"
 #include "cli/train/save/outputs.h"
@@ -18,6 +19,7 @@ PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on, StartUp& sta
     : plan(given), mesh(on), job(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, on.get())) {
   settle_for_world(&plan, job.world_size);
   if (is_first_rank()) {
+    save_lock.emplace(options, [](const std::string& line) { complain(rank_to_show(), line); });
     check_outputs(options);
   }
   client::settle_param_dtype(&plan, mesh.get());

@@ -13,6 +13,7 @@
 #include "cli/train/report/trace.h"
 #include "cli/train/save/checkpoints.h"
 #include "cli/train/save/resume.h"
+#include "cli/train/save/save_lock.h"
 #include "client/reshard_choice.h"
 #include "core/config/plan.h"
 
@@ -21,8 +22,8 @@ namespace fsdp2::cli {
 struct PreparedRun {
   // Collective. Has the values of the checkpoint that the run goes on from, or its first ones. What
   // it can, it checks before the work that takes long. Nothing is written yet but the directory of
-  // --trace. Tells the start-up what has ended. Throws Failure, and UsageError, the same on all
-  // ranks.
+  // --trace and the lock of --save-dir. Tells the start-up what has ended. Throws Failure, and
+  // UsageError, the same on all ranks.
   PreparedRun(const config::Plan& given, const Mesh& on, StartUp& start_up);
   PreparedRun(const PreparedRun&) = delete;
   PreparedRun& operator=(const PreparedRun&) = delete;
@@ -35,6 +36,7 @@ struct PreparedRun {
   const TrainOptions& options = plan.options;
   const Mesh& mesh;
   const fsdp2_mesh_info job;
+  std::optional<SaveLock> save_lock;  // of rank 0, before it reads what --save-dir has
   std::optional<Trace> trace;
   int64_t rss_before_model = 0;
   Module module;

@@ -16,6 +16,7 @@ namespace fsdp2::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Arguments = std::vector<std::string>;
@@ -134,7 +135,7 @@ TEST_F(Restart, EvaluationsAreThoseOfARunWithoutABreak) {
   EXPECT_EQ(without_times(metrics()), whole);
 }
 
-TEST_F(Restart, TwoRunsDoNotWriteOneFile) {
+TEST_F(Restart, TwoRunsDoNotWriteOneFileOrDirectory) {
   const Arguments endless = {"--steps", "1000000", "--save-dir", folder_ + "/other"};
   Process first(launched(1, joined({fsdp2_program(), "train"}, arguments(endless))), {});
   ASSERT_TRUE(comes_true([&] { return fs::exists(metrics()) && fs::file_size(metrics()) > 0; }));
@@ -142,6 +143,12 @@ TEST_F(Restart, TwoRunsDoNotWriteOneFile) {
   EXPECT_EQ(second.outcome.exit_code, 1);
   EXPECT_THAT(second.outcome.err,
               HasSubstr("--metrics " + metrics() + ": another run writes to it: wait for its end"));
+  const Training third =
+      train(1, joined(arguments(endless), {"--metrics", folder_ + "/other.jsonl"}));
+  EXPECT_EQ(third.outcome.exit_code, 1);
+  EXPECT_THAT(third.outcome.err, ContainsRegex("--save-dir " + folder_ +
+                                               "/other: another run "
+                                               "\\(process [0-9]+ on [^ ]+\\) writes to it"));
   kill(first.pid(), SIGKILL);
   first.wait();
 }

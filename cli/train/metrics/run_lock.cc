@@ -3,19 +3,12 @@
 #include <sys/file.h>
 
 #include <cerrno>
-#include <chrono>
 #include <thread>
 
 namespace fsdp2::cli {
 
-namespace {
-
-constexpr std::chrono::seconds kPatience{5};
-
-}  // namespace
-
-bool lock_for_this_run(int file) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+bool lock_for_this_run(int file, std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   while (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     if (std::chrono::steady_clock::now() > deadline) {
       return false;
