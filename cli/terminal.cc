@@ -3,12 +3,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+
 namespace fsdp2::cli {
 
 bool is_terminal(int fd) { return isatty(fd) == 1; }
 
 int terminal_columns(int fd) {
-  if (!is_terminal(fd)) {
+  const char* kind = std::getenv("TERM");
+  if (!is_terminal(fd) || (kind != nullptr && std::strcmp(kind, "dumb") == 0)) {
     return 0;
   }
   winsize size{};

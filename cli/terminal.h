@@ -5,7 +5,8 @@ namespace fsdp2::cli {
 
 bool is_terminal(int fd);
 
-// The width of the terminal behind `fd`: 80 if it does not say, 0 if `fd` is not a terminal.
+// The width of the terminal behind `fd`, on which a line can update itself: 80 if it does not say,
+// 0 if `fd` is not a terminal, or one that understands nothing but text (TERM=dumb).
 int terminal_columns(int fd);
 
 // Clears from the cursor to the end of the line.

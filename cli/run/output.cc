@@ -32,13 +32,14 @@ int write_all(int fd, std::string_view text) {
 
 Screen::Screen()
     : stdout_is_terminal_(cli::is_terminal(STDOUT_FILENO)),
-      stderr_is_terminal_(cli::is_terminal(STDERR_FILENO)) {}
+      stderr_is_terminal_(cli::is_terminal(STDERR_FILENO)),
+      shows_status_(terminal_columns(STDERR_FILENO) > 0) {}
 
 bool Screen::is_terminal(int fd) const {
   return fd == STDOUT_FILENO ? stdout_is_terminal_ : stderr_is_terminal_;
 }
 
-int Screen::columns() const { return stderr_is_terminal_ ? terminal_columns(STDERR_FILENO) : 0; }
+int Screen::columns() const { return terminal_columns(STDERR_FILENO); }
 
 void Screen::write(int fd, std::string_view text) {
   if (text.empty()) {
@@ -57,7 +58,7 @@ void Screen::write(int fd, std::string_view text) {
 }
 
 void Screen::set_status(std::string text) {
-  if (!stderr_is_terminal_) {
+  if (!shows_status_) {
     return;
   }
   if (text.empty() && !status_.empty()) {

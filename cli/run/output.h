@@ -22,7 +22,7 @@ class Screen {
 
   // Whether this descriptor (1 or 2) is a terminal.
   bool is_terminal(int fd) const;
-  int columns() const;  // of the terminal; 0 if standard error is not one
+  int columns() const;  // of the status line; 0: standard error cannot show one
 
   // Writes whole lines, above the status.
   void write(int fd, std::string_view text);
@@ -38,6 +38,7 @@ class Screen {
 
   bool stdout_is_terminal_;
   bool stderr_is_terminal_;
+  bool shows_status_;
   std::string status_;
   int lost_output_ = 0;
   bool stdout_is_read_ = true;

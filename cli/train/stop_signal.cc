@@ -68,7 +68,8 @@ std::string number_text(double number) {
 // One write, so that other threads' lines stay whole; a line that updates itself is drawn anew
 // below.
 void tell(const std::string& text) {
-  const std::string clear = is_terminal(STDERR_FILENO) ? std::string("\r") + kClearToEnd : "";
+  const std::string clear =
+      terminal_columns(STDERR_FILENO) > 0 ? std::string("\r") + kClearToEnd : "";
   const std::string& rank = watch().rank;
   const std::string who = rank.empty() ? "" : "rank " + rank + ": ";
   const std::string line = clear + "fsdp2 train: " + who + text + "\n";

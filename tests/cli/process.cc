@@ -51,6 +51,9 @@ int as_file(const std::string& text) {
   if (!how.directory.empty() && chdir(how.directory.c_str()) != 0) {
     _exit(125);
   }
+  if (how.terminal_columns > 0) {
+    setenv("TERM", "xterm", 1);
+  }
   for (const auto& [name, value] : how.environment) {
     value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
   }

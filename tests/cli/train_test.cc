@@ -222,6 +222,17 @@ TEST(TrainProgress, UpdatesOneLineOfATerminal) {
   EXPECT_THAT(last, HasSubstr("done in"));
 }
 
+TEST(TrainProgress, IsLinesOfATerminalThatUnderstandsOnlyText) {
+  RunIn dumb = on_terminal();
+  dumb.environment = {{"TERM", "dumb"}};
+  for (const int ranks : {1, 2}) {
+    const Training training = train(ranks, joined(kShort, {"--metrics", "/dev/null"}), dumb);
+    EXPECT_THAT(training.outcome.out, HasSubstr("step 2/2  loss "));
+    EXPECT_THAT(training.outcome.out, Not(HasSubstr("\033")));
+    EXPECT_THAT(training.outcome.out, Not(ContainsRegex("\r[^\n]")));
+  }
+}
+
 TEST(TrainProgress, UpdatesOneLineOfTheLaunchersTerminal) {
   const Training training = train(2, joined(kShort, {"--metrics", "/dev/null"}), on_terminal());
   EXPECT_EQ(training.outcome.exit_code, 0);
