@@ -11,8 +11,22 @@ namespace fsdp2::cli {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+fs::path temporary_directory() {
+  std::error_code error;
+  const fs::path path = fs::temp_directory_path(error);
+  if (error) {
+    throw std::system_error(
+        error, "no directory for temporary files: expected TMPDIR to name one, or /tmp to be one");
+  }
+  return path;
+}
+
+}  // namespace
+
 ScratchDirectory::ScratchDirectory(const std::string& name)
-    : path_((fs::temp_directory_path() / (name + "-XXXXXX")).string()) {
+    : path_((temporary_directory() / (name + "-XXXXXX")).string()) {
   if (mkdtemp(path_.data()) == nullptr) {
     throw std::system_error(errno, std::generic_category(), path_);
   }
