@@ -78,12 +78,19 @@ fsdp2_status load(const TrainOptions& options, const RunState& state, const Look
   return status;
 }
 
+// "; who: a.weight and 3 more", or nothing without names.
+std::string some_of(const std::string& who, const Json& names) {
+  if (names.empty()) {
+    return "";
+  }
+  const std::string more =
+      names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "";
+  return "; " + who + ": " + names.front().get<std::string>() + more;
+}
+
 std::string partial_story(const Json& report) {
-  const size_t missing = report.at("missing").size();
-  const size_t unexpected = report.at("unexpected").size();
-  return missing + unexpected == 0 ? ""
-                                   : ", " + std::to_string(missing) + " names missing and " +
-                                         std::to_string(unexpected) + " unexpected";
+  return some_of("not taken from it", report.at("missing")) +
+         some_of("only in it", report.at("unexpected"));
 }
 
 // After the checkpoint has been loaded.
