@@ -1,23 +1,30 @@
 #include "cli/train/library_log.h"
 
+#include <cstdint>
+#include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <string>
 
 #include "cli/library.h"
+#include "core/config/checks/log_levels.h"
 
 namespace fsdp2::cli {
 
 namespace {
 
 const char* level_name(int32_t level) {
-  return level >= FSDP2_LOG_ERROR ? "error" : level >= FSDP2_LOG_WARNING ? "warning" : "info";
+  return level >= FSDP2_LOG_ERROR     ? "error"
+         : level >= FSDP2_LOG_WARNING ? "warning"
+         : level >= FSDP2_LOG_INFO    ? "info"
+                                      : "debug";
 }
 
 // Runs on several threads at once: each record is written in one piece.
-void show(const fsdp2_log_record* record, void* /*user_data*/) {
+void show(const fsdp2_log_record* record, void* user_data) {
   const std::string category = record->category;
-  if (record->level < FSDP2_LOG_WARNING && category != "checkpoint") {
+  if (record->level < static_cast<const config::LogLevels*>(user_data)->of(category)) {
     return;
   }
   std::ostringstream line;
@@ -31,6 +38,16 @@ void show(const fsdp2_log_record* record, void* /*user_data*/) {
 
 }  // namespace
 
-void show_library_log() { check(fsdp2_log_set(FSDP2_LOG_INFO, show, nullptr, nullptr)); }
+void show_library_log(const std::string& flag) {
+  constexpr char kVariable[] = "FSDP2_LOG";
+  const char* const variable = std::getenv(kVariable);
+  const bool is_set = flag.empty() && variable != nullptr;
+  auto levels = std::make_unique<config::LogLevels>(
+      config::read_log_levels(is_set ? kVariable : "--log", is_set ? variable : flag));
+  const int32_t lowest = levels->lowest();
+  check(fsdp2_log_set(lowest, show, levels.get(),
+                      [](void* user_data) { delete static_cast<config::LogLevels*>(user_data); }));
+  static_cast<void>(levels.release());  // the library's now
+}
 
 }  // namespace fsdp2::cli

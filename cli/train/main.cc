@@ -41,7 +41,7 @@ int run(const std::vector<std::string>& arguments) {
       case Request::kTrain:
         watch_stop_signals();
         let_writes_fail();
-        show_library_log();
+        show_library_log(plan.options.log);
         return train(plan);
     }
     return 0;

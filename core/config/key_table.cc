@@ -56,8 +56,8 @@ constexpr char kIgnoredHelp[] =
     "Modules whose parameters are neither sharded nor reduced nor trained, by paths or patterns";
 
 // Keys in which ranks may differ.
-const std::set<std::string> kOwn = {"metrics", "metrics-csv", "product-engine",
-                                    "quiet",   "tensorboard", "threads"};
+const std::set<std::string> kOwn = {"log",   "metrics",     "metrics-csv", "product-engine",
+                                    "quiet", "tensorboard", "threads"};
 
 template <typename... Visitors>
 struct Overload : Visitors... {
@@ -286,6 +286,10 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
        "Also emit grad_norm_fp64, accumulated in double"},
       {output, "log-every", &o->log_every, "Report every N steps, and the last"},
       {output, "quiet", &o->quiet, "Show no progress"},
+      {output, "log", &o->log,
+       "Least levels of the library's messages that are shown, for all categories or for single "
+       "ones, as in info or comm=debug,checkpoint=off (default: FSDP2_LOG, or "
+       "warning,checkpoint=info)"},
       {output, "sample", &o->sample, "Print a sample of this many tokens at the end"},
       {output, "prompt", &o->prompt,
        "Beginning of the sample: token numbers with --tokens, otherwise text"},

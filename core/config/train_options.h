@@ -126,6 +126,7 @@ struct TrainOptions {
   double peak_tflops = 0.0;
   bool exact_grad_norm = false;
   bool quiet = false;
+  std::string log;
   int64_t sample = 0;
   std::string prompt;
   double temperature = 0.8;

@@ -200,6 +200,18 @@ TEST(TrainOutput, StopsBeforeTheStopStep) {
   EXPECT_EQ(part.steps[1].at("loss"), whole.steps[1].at("loss"));
 }
 
+TEST(TrainLog, IsShownFromTheLevelsOfTheFlagOrTheVariable) {
+  const auto shown = [](const std::vector<std::string>& flags, const RunIn& how) {
+    return train(2, joined(kShort, flags), how).outcome.err;
+  };
+  EXPECT_THAT(shown({}, {}), Not(HasSubstr(" info [fsdp] ")));
+  const RunIn variable = with_variable("FSDP2_LOG", "fsdp=info");
+  EXPECT_THAT(shown({}, variable), HasSubstr("fsdp2 rank 0 info [fsdp] sharded "));
+  EXPECT_THAT(shown({"--log", "fsdp=warning"}, variable), Not(HasSubstr(" info [fsdp] ")));
+  EXPECT_THAT(shown({}, with_variable("FSDP2_LOG", "loud")),
+              HasSubstr("fsdp2 train: FSDP2_LOG loud: 'loud' is no level"));
+}
+
 TEST(TrainProgress, IsLinesOfRank0WhereNobodyWatches) {
   const Training training = train(2, kShort);
   EXPECT_THAT(training.outcome.err, HasSubstr("[rank 0] step 1/2  loss 6.2"));

@@ -11,6 +11,7 @@
 #include "core/config/checks/data_files.h"
 #include "core/config/checks/exported_file.h"
 #include "core/config/checks/group_rules.h"
+#include "core/config/checks/log_levels.h"
 #include "core/config/checks/optimizer_states.h"
 #include "core/config/checks/places.h"
 #include "core/config/checks/require.h"
@@ -94,6 +95,7 @@ void check_outcome(const TrainOptions& o) {
   const std::string& full = o.full_state_dict;
   require(full.empty() || is_torch_file(full) || fs::path(full).extension() == ".safetensors",
           "--full-state-dict " + full + ": expected FILE.pth or FILE.safetensors");
+  static_cast<void>(read_log_levels("--log", o.log));
   require(o.save_every == 0 || !o.save_dir.empty(), "--save-every needs --save-dir");
   require(o.keep_last == 0 || o.save_every > 0, "--keep-last needs --save-every");
   require(o.save_weights == "no" || o.save_every > 0, "--save-weights needs --save-every");
