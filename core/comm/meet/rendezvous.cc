@@ -50,16 +50,28 @@ std::string describe_missing(c10d::Store& store, const std::vector<int>& ranks,
                      absent > 8 ? ", ..." : "");
 }
 
+// Empty, or what is wrong: this rank counts others than the first that came.
+std::string difference_to_first(c10d::Store& store, int rank, size_t size) {
+  const std::string own = std::to_string(size);
+  const std::string first = store.compareSet("size", std::string(), own);
+  return first == own ? ""
+                      : fmt::format(
+                            "rank {} says that there are {} ranks, another one says {}: is "
+                            "WORLD_SIZE the same for all of them?",
+                            rank, own, first);
+}
+
 // All who wait then give up with the same text, unless the last rank has come meanwhile.
 void give_up(c10d::Store& store, const std::vector<int>& ranks, milliseconds timeout) {
   store.compareSet("all", std::string(), describe_missing(store, ranks, timeout));
 }
 
-// Rank 0 may keep the store, and end on what it throws: not before the others have read why.
-void wait_for_readers(c10d::Store& store) {
+// Rank 0 may keep the store, and end on what it throws: not before the others have read why, or
+// come to it if how many they are is not known.
+void wait_for_readers(c10d::Store& store, bool more_may_come) {
   const auto deadline = Clock::now() + kReading;
   const int64_t arrived = store.add("count", 0);
-  while (store.add("read", 0) < arrived && Clock::now() < deadline) {
+  while ((more_may_come || store.add("read", 0) < arrived) && Clock::now() < deadline) {
     std::this_thread::sleep_for(kRetry);
   }
 }
@@ -194,7 +206,12 @@ StorePtr open_store(const Place& place, milliseconds timeout) {
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks, milliseconds timeout,
              const std::function<void()>& look) {
   const auto deadline = Clock::now() + timeout;
+  const std::string difference = difference_to_first(store, rank, ranks.size());
   store.set(here(rank), "1");
+  if (!difference.empty()) {
+    store.compareSet("differ", std::string(), difference);
+    store.compareSet("all", std::string(), difference);
+  }
   if (store.add("count", 1) == static_cast<int64_t>(ranks.size())) {
     store.compareSet("all", std::string(), kComplete);
   }
@@ -209,13 +226,15 @@ void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks, millis
     }
     std::this_thread::sleep_for(pause);
   }
-  const std::string outcome = store.get_to_str("all");
+  const std::string outcome = difference.empty() ? store.get_to_str("all") : difference;
   if (outcome != kComplete) {
+    const bool differ =
+        !difference.empty() || (store.check({"differ"}) && store.get_to_str("differ") == outcome);
     store.add("read", 1);
     if (rank == 0) {
-      wait_for_readers(store);
+      wait_for_readers(store, differ);
     }
-    fail(Code::kTimeout, "{}", outcome);
+    fail(differ ? Code::kInvalidArgument : Code::kTimeout, "{}", outcome);
   }
 }
 

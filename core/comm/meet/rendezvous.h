@@ -16,8 +16,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const Place& place, std::chrono::mill
 
 // Says in the store that `rank` is here, and waits until all of `ranks` have said so. `look` is
 // called between short waits and may throw. kTimeout names the ranks that are missing, alike on all
-// that are there. Once per store (a PrefixStore is one): the keys are "all", "count", "here/<rank>"
-// and "read".
+// that are there; kInvalidArgument says which numbers of ranks they were given. Once per store (a
+// PrefixStore is one): the keys are "all", "count", "differ", "here/<rank>", "read" and "size".
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks,
              std::chrono::milliseconds timeout, const std::function<void()>& look = {});
 

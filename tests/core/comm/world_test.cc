@@ -216,6 +216,20 @@ TEST(World, ARankThatCameTwiceIsNamed) {
   EXPECT_GE(named, 1);
 }
 
+TEST(World, RanksThatCountDifferentlyAreToldAtOnce) {
+  const Port port(false);
+  const auto start = std::chrono::steady_clock::now();
+  const auto rank = [&](int number, int size) {
+    const Error error =
+        error_of([&] { World::join(options(port.url(), number, size, milliseconds(20000))); });
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(error.message().find("is WORLD_SIZE the same for all of them?"), std::string::npos)
+        << error.message();
+  };
+  together({[&] { rank(0, 3); }, [&] { rank(1, 2); }});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
 TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
   c10d::TCPStoreOptions hosted;
   hosted.port = 0;
