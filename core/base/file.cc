@@ -1,6 +1,7 @@
 #include "core/base/file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 
 namespace fsdp2 {
@@ -211,6 +213,7 @@ void AtomicFile::fail_and_discard(const char* action, int error) {
 void AtomicFile::write(const void* data, size_t count) {
   FSDP2_CHECK(file_ >= 0, Code::kWrongState,
               "{}: written to after it was committed or had an error", path_);
+  const BlockedSignal guard(SIGXFSZ);
   const char* source = static_cast<const char*>(data);
   size_t done = 0;
   while (done < count) {

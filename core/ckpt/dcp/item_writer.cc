@@ -1,12 +1,14 @@
 #include "core/ckpt/dcp/item_writer.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/dcp/item_file.h"
@@ -32,7 +34,10 @@ constexpr int64_t kMostWriteBackBytes = int64_t{32} << 20;
 ItemWriter::ItemWriter(std::string path) : path_(std::move(path)) {
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file_ < 0) {
-    fail_on(path_, "create (do all ranks see the directory that rank 0 made?)", errno);
+    fail_on(
+        path_,
+        errno == ENOENT ? "create (do all ranks see the directory that rank 0 made?)" : "create it",
+        errno);
   }
 }
 
@@ -61,6 +66,7 @@ WrittenItem ItemWriter::append_tensor(const at::Tensor& chunk) {
 }
 
 void ItemWriter::write(const void* data, size_t count) {
+  const BlockedSignal guard(SIGXFSZ);
   const auto* at = static_cast<const char*>(data);
   while (count > 0) {
     const size_t piece = std::min(count, kPiece);

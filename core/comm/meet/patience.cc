@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 #include "core/base/quiet_thread.h"
-#include "core/comm/meet/sigpipe.h"
 
 namespace fsdp2 {
 
@@ -203,7 +203,7 @@ class PatientStore final : public c10d::Store {
 }  // namespace
 
 bool run_until(Deadline deadline, std::function<void()> work) {
-  const NoSigpipe guard;  // of this thread, which the new one inherits
+  const BlockedSignal guard(SIGPIPE);  // of this thread, which the new one inherits
   std::packaged_task<void()> task(std::move(work));
   std::future<void> done = task.get_future();
   std::thread(std::move(task)).detach();

@@ -16,9 +16,9 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 #include "core/comm/meet/patience.h"
-#include "core/comm/meet/sigpipe.h"
 
 namespace fsdp2 {
 
@@ -102,7 +102,7 @@ class Ipv4Socket {
 TcpStorePtr open(const std::string& host, c10d::TCPStoreOptions options) {
   options.waitWorkers = false;  // meet_at waits, and tells who is missing
   keep_warnings_from_standard_error();
-  const NoSigpipe guard;
+  const BlockedSignal guard(SIGPIPE);
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/comm/meet/sigpipe.h"
+#include "core/base/blocked_signal.h"
 #include "core/comm/transport/all_reduce_path.h"
 #include "core/comm/transport/rank_order.h"
 #include "core/comm/transport/reduce_op.h"
@@ -234,7 +234,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
   }
 
   void abort() override {
-    const NoSigpipe guard;
+    const BlockedSignal guard(SIGPIPE);
     for (int peer = 0; peer < getSize(); ++peer) {
       if (peer != getRank()) {
         abort_by(peer);
@@ -275,7 +275,7 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size, Milliseconds timeout,
                                                     bool one_machine) {
-  const NoSigpipe guard;
+  const BlockedSignal guard(SIGPIPE);
   const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
   auto options = one_machine && !chosen ? c10d::ProcessGroupGloo::Options::create(timeout)
                                         : c10d::ProcessGroupGloo::Options::create_default(timeout);

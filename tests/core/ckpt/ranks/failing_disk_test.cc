@@ -1,6 +1,7 @@
 // Disks that do not take a checkpoint: the save is an error with the path and the system's text on
 // all ranks, the last checkpoint stays loadable and nothing incomplete counts as complete.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -72,6 +73,25 @@ TEST_F(FailingDisk, ADirectoryThatMayNotBeWrittenIsAnErrorAndKeepsTheLastCheckpo
   });
   EXPECT_TRUE(succeeded(child));
   std::filesystem::permissions(series, std::filesystem::perms(0755));
+}
+
+// As ulimit -f sets it; by default the signal of a write beyond it ends the process.
+TEST_F(FailingDisk, ALimitOfAFilesSizeIsAnError) {
+  const std::string series = path("series");
+  const pid_t child = in_child([&] {
+    save_example(series + "/" + step_directory_name(1), 1, 1);
+    const rlimit limit{8, RLIM_INFINITY};
+    bool good = holds(setrlimit(RLIMIT_FSIZE, &limit) == 0, "the limit");
+    run_ranks(1, [&](const std::shared_ptr<World>& world) {
+      ShardedSaver saver(Mesh::for_fsdp(world, 0));
+      const std::string run = series + "/" + step_directory_name(2);
+      good = fails_on(*world, 0, {"__0_0.distcp: cannot write", "File too large"},
+                      [&] { saver.save(example_state(0, 1, 7), {run}); }) &&
+             good;
+    });
+    return has_only_step_one(series) && good;
+  });
+  EXPECT_TRUE(succeeded(child));
 }
 
 // System calls of one kind, which a filter makes fail.
