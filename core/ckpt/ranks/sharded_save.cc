@@ -84,6 +84,7 @@ struct ShardedSaver::Job {
   ShardedSaveOptions options;
   Team& team;
   RankExchange exchange;
+  std::string target;                       // options.path, wherever the process goes meanwhile
   std::optional<PendingDirectory> pending;  // rank 0
   std::string directory;                    // where to write
   std::vector<DcpEntry> entries;            // tensors, then objects; without chunks and storage
@@ -126,7 +127,7 @@ void ShardedSaver::Job::remove_old(bool is_saved) {
   pending.reset();
   if (is_saved && options.keep_last > 0) {
     try {
-      keep_last_checkpoints(options.path, options.keep_last);
+      keep_last_checkpoints(target, options.keep_last);
     } catch (const std::exception& error) {  // the new one is there all the same
       log(LogLevel::kWarning, "checkpoint", "{}: cannot remove the oldest beside it: {}",
           options.path, error.what());
@@ -242,7 +243,8 @@ void ShardedSaver::agree_on(Job& job, const StateDict& state) {
     if (job.team.rank() == 0) {
       check_overwrite(options);
       series_.take(options.path);
-      job.pending.emplace(options.path, replaceable_by(options.format));
+      job.target = std::filesystem::absolute(options.path);
+      job.pending.emplace(job.target, replaceable_by(options.format));
       job.exchange.put(kDirectory, job.pending->path());
     }
     return fmt::format("{}keep_last={}\noverwrite={}\nformat={}\nfile numbers={}\n",

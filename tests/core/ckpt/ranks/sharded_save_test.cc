@@ -130,6 +130,19 @@ TEST_F(ShardedSave, InTheBackgroundSavesWhatWasThereWhenItStarted) {
   EXPECT_TRUE(holds_example(*open_checkpoint(path("two")), 2));
 }
 
+TEST_F(ShardedSave, InTheBackgroundGoesWhereTheProcessWasWhenItStarted) {
+  const auto before = std::filesystem::current_path();
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    std::filesystem::current_path(std::filesystem::path(path("one")).parent_path());
+    ShardedSaver saver(Mesh::for_fsdp(world, 0));
+    saver.start(example_state(0, 1, 1), {"one"});
+    std::filesystem::current_path("/");
+    saver.wait();
+  });
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(holds_example(*open_checkpoint(path("one")), 1));
+}
+
 // The largest piece of memory that LibTorch makes on this thread while an action runs.
 class LargestAllocation : public c10::MemoryReportingInfoBase {
  public:
