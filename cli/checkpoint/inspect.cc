@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,15 @@ std::string bytes_text(double bytes) {
   return text.data();
 }
 
+// A name from a file, quoted if it has what a terminal would obey or a line cannot hold.
+std::string name_in(const Json& holder) {
+  const std::string name = holder.at("name").get<std::string>();
+  const bool is_printable = std::none_of(name.begin(), name.end(), [](unsigned char byte) {
+    return byte < 0x20 || byte == 0x7F || byte == 0xC2;
+  });
+  return is_printable ? name : Json(name).dump(-1, ' ', true);
+}
+
 std::string checksum_text(const Json& holder) {
   const auto found = holder.find("checksum");
   return found == holder.end() || found->is_null() ? "" : "  " + found->get<std::string>();
@@ -35,9 +45,8 @@ std::string checksum_text(const Json& holder) {
 
 void print_tensor(const Json& tensor) {
   const Json& chunks = tensor.at("chunks");
-  std::cout << tensor.at("name").get<std::string>() << "  " << tensor.at("dtype").get<std::string>()
-            << " " << tensor.at("shape").dump() << "  "
-            << bytes_text(tensor.at("bytes").get<double>());
+  std::cout << name_in(tensor) << "  " << tensor.at("dtype").get<std::string>() << " "
+            << tensor.at("shape").dump() << "  " << bytes_text(tensor.at("bytes").get<double>());
   if (chunks.size() == 1) {
     std::cout << "  " << chunks[0].at("file").get<std::string>() << checksum_text(chunks[0]);
   }
@@ -117,7 +126,7 @@ void print(const Json& checkpoint) {
     print_tensor(tensor);
   }
   for (const Json& object : checkpoint.at("objects")) {
-    std::cout << object.at("name").get<std::string>();
+    std::cout << name_in(object);
     if (object.contains("value")) {
       std::cout << " = " << object.at("value").get<std::string>();
     } else if (object.contains("error")) {

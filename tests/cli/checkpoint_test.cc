@@ -255,6 +255,18 @@ TEST(Inspect, CountsWhatHasNoChecksumToCompare) {
   EXPECT_THAT(other.out, HasSubstr("1 of 1 items have no checksum to compare"));
 }
 
+TEST(Inspect, NamesThatATerminalWouldObeyAreQuoted) {
+  const std::string file = empty_directory() + "/model.safetensors";
+  const std::string header = R"({"\u001b[31mw":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                             R"("größe":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})";
+  write_file(file, std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') +
+                       header + "ab");
+  const Outcome outcome = fsdp2({"inspect", file});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("\n\"\\u001b[31mw\"  Byte [1]"));
+  EXPECT_THAT(outcome.out, HasSubstr("\ngröße  Byte [1]"));
+}
+
 TEST(Inspect, NamesTheItemThatIsDamaged) {
   const std::string folder = empty_directory() + "/checkpoint";
   run_to_end(1, {"--stop-step", "1", "--save-dir", folder});

@@ -45,7 +45,7 @@ class Conversion {
     return row_.make_writer != nullptr && (options_.model_only || row_.copy_tree == nullptr);
   }
   bool wants_model_alone() const { return options_.model_only || needs_flat(); }
-  bool is_readable(const StateEntry& object) const;
+  bool is_plain(const StateEntry& object) const;
   void choose();
   void count_written(const at::Tensor& tensor);
   void write_flat();
@@ -62,10 +62,17 @@ class Conversion {
   std::optional<ProgressLog> progress_;
 };
 
+bool holds_tensor(const PythonValue& value) {
+  bool found = value.as<StoredTensor>() != nullptr;
+  for_each_child(value, [&](const PythonValue& child) { found = found || holds_tensor(child); });
+  return found;
+}
+
 // Objects that need more than plain data are of the program that wrote them; damage is an error.
-bool Conversion::is_readable(const StateEntry& object) const {
+bool Conversion::is_plain(const StateEntry& object) const {
   try {
-    source_->read_object(object);
+    FSDP2_CHECK(!holds_tensor(source_->read_object(object)), Code::kUnsupported,
+                "tensors are inside it, in a tuple for one, where no format has a place for them");
     return true;
   } catch (const Error& error) {
     if (error.code() != Code::kUnsupported) {
@@ -95,7 +102,7 @@ void Conversion::choose() {
     } else if (!has_model && entry.dtype && (is_flat || options_.model_only)) {
       path.insert(path.begin(), std::string(kModel));
     }
-    if (!entry.dtype && !is_readable(entry)) {
+    if (!entry.dtype && !is_plain(entry)) {
       ++result_.left_out;
       continue;
     }

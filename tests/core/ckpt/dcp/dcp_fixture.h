@@ -59,10 +59,15 @@ class DcpBuilder {
 
   // One whose pickle has these bytes.
   void add_pickle(std::vector<PathPart> path, const std::string& pickle) {
-    const std::string zip = zip_text({{"archive/data.pkl", pickle}, {"archive/version", "3\n"}});
+    add_archive(std::move(path),
+                zip_text({{"archive/data.pkl", pickle}, {"archive/version", "3\n"}}));
+  }
+
+  // An object that torch.save has written as these bytes.
+  void add_archive(std::vector<PathPart> path, const std::string& archive) {
     const std::string file = next_file();
-    sink_of(file)(zip.data(), zip.size());
-    const DcpStorage storage = placed(file, static_cast<int64_t>(zip.size()));
+    sink_of(file)(archive.data(), archive.size());
+    const DcpStorage storage = placed(file, static_cast<int64_t>(archive.size()));
     entries_.push_back({joined(path), std::move(path), std::nullopt, {storage}});
   }
 

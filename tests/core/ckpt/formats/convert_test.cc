@@ -75,6 +75,22 @@ TEST_F(Convert, RunOfSeveralRanksBecomesTorchFilesOfEachRank) {
   expect_run(path("ranks"));
 }
 
+// Python's DCP pickles a tuple as a whole.
+TEST_F(Convert, TensorsInsideAnObjectAreLeftOut) {
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"model", "a"}, at::ones({4}), 2);
+  const PythonTuple pair{{PythonValue(0.5), describe_tensor(0, at::kFloat, {1})}};
+  builder.add_archive({"pair"}, write_torch_archive(pair, {at::ones({1})}));
+  builder.write();
+  for (const CheckpointFormat format : {CheckpointFormat::kPth, CheckpointFormat::kDcpDirectory}) {
+    const std::string to = "to" + std::to_string(static_cast<int>(format));
+    convert(to, format);
+    const auto source = open_checkpoint(path(to));
+    EXPECT_TRUE(is_filled(*source, "model.a", 1));
+    EXPECT_EQ(source->entries().size(), 1);
+  }
+}
+
 TEST_F(Convert, ModelAloneStaysUnderModelWhereOptimizersMayBe) {
   write_run_of_two_ranks();
   for (const CheckpointFormat format :
