@@ -56,12 +56,6 @@ bool checks_its_arguments(const c10::FunctionSchema& schema) {
   return !has_prefix(name, kInternalPrefixes) && name.find("backward") == std::string_view::npos;
 }
 
-// linalg_eig checks its argument; this one hands it to LAPACK, which MKL's answers with a bad
-// access.
-bool needs_finite_values(const c10::FunctionSchema& schema) {
-  return schema.name() == "aten::linalg_eigvals";
-}
-
 bool changes_views(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::inplace_view); }
 
 }  // namespace fsdp2::operators

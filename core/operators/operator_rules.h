@@ -15,9 +15,6 @@ bool only_computes(const c10::FunctionSchema& schema);
 // begin with an underscore, backwards, kernels of one device or library) trust their callers.
 bool checks_its_arguments(const c10::FunctionSchema& schema);
 
-// Whether it crashes, in LibTorch's own code, on values that are not finite.
-bool needs_finite_values(const c10::FunctionSchema& schema);
-
 // Whether it changes sizes, strides or the graph of an argument in place.
 bool changes_views(const c10::OperatorHandle& op);
 
