@@ -100,6 +100,7 @@ struct TensorObject {
   // The modules in whose graph the tensor is: that which made it first, then those which made its
   // inputs. Empty outside any graph.
   std::vector<std::shared_ptr<ModuleObject>> producers;
+  size_t sharded_producers = 0;  // those that were sharded when it was made
   at::Tensor tensor;
   std::atomic<bool> spent{false};  // backward has run from here
 };

@@ -52,6 +52,10 @@ void check_has_graph(const TensorObject& output, const std::string& name) {
   FSDP2_CHECK(!output.spent, Code::kWrongState,
               "{}: backward has run from it already, which freed its graph (keep_graph keeps it)",
               name);
+  FSDP2_CHECK(count_sharded(output.producers) == output.sharded_producers, Code::kWrongState,
+              "{}: its graph was made before the model was sharded, with parameters that are gone: "
+              "expected the output of a forward after fsdp2_shard_create",
+              name);
 }
 
 // gradient: null: 1 for a scalar.

@@ -19,12 +19,16 @@ namespace fsdp2::capi {
 namespace {
 
 int64_t bytes_of(const std::vector<int64_t>& shape, at::ScalarType dtype) {
+  // The strides of a tensor without elements are those of one whose sizes of 0 are 1.
   auto bytes = static_cast<int64_t>(at::elementSize(dtype));
+  bool is_empty = false;
   for (const int64_t size : shape) {
-    FSDP2_CHECK(size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes), Code::kInvalidArgument,
-                "shape: size {} is negative or makes the tensor too large", size);
+    FSDP2_CHECK(size >= 0 && !__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes),
+                Code::kInvalidArgument, "shape: size {} is negative or makes the tensor too large",
+                size);
+    is_empty = is_empty || size == 0;
   }
-  return bytes;
+  return is_empty ? 0 : bytes;
 }
 
 void check_booleans(const unsigned char* data, size_t count) {
@@ -113,9 +117,16 @@ std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims) {
   return {shape, shape + n_dims};
 }
 
+size_t count_sharded(const Producers& producers) {
+  return static_cast<size_t>(
+      std::count_if(producers.begin(), producers.end(),
+                    [](const auto& producer) { return producer->mesh != nullptr; }));
+}
+
 fsdp2_tensor give_tensor(at::Tensor tensor, Producers producers) {
   auto object = std::make_shared<TensorObject>();
   object->producers = std::move(producers);
+  object->sharded_producers = count_sharded(object->producers);
   object->tensor = std::move(tensor);
   return {give(Kind::kTensor, std::move(object))};
 }

@@ -54,6 +54,8 @@ std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor
 
 // Adds those of a tensor that are not there yet.
 void add_producers(const TensorObject& tensor, Producers& producers);
+// Those whose parameters are shards by now.
+size_t count_sharded(const Producers& producers);
 // The producers of all inputs, whose graphs a backward will go through; {0} has none.
 Producers producers_of(const fsdp2_tensor* inputs, size_t count);
 

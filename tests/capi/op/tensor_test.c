@@ -56,6 +56,7 @@ static void scalars_and_empty_tensors_are_tensors(void) {
 
 static void buffers_that_do_not_fit_are_refused(void) {
   const int64_t negative[1] = {-1}, overflowing[2] = {INT64_MAX / 2, 4}, two[1] = {2};
+  const int64_t empty[3] = {0, INT64_MAX, INT64_MAX};
   int64_t many[17];
   const unsigned char not_booleans[2] = {1, 2};
   fsdp2_tensor out = {5};
@@ -70,6 +71,9 @@ static void buffers_that_do_not_fit_are_refused(void) {
                 FSDP2_E_INVALID_ARGUMENT);
   EXPECT_STATUS(fsdp2_tensor_from_buffer(values, 4, FSDP2_DTYPE_F32, overflowing, 2, &out),
                 FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_STATUS(fsdp2_tensor_from_buffer(NULL, 0, FSDP2_DTYPE_F32, empty, 3, &out),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("makes the tensor too large");
   EXPECT_STATUS(fsdp2_tensor_from_buffer(values, 4, FSDP2_DTYPE_F32, many, 17, &out),
                 FSDP2_E_INVALID_ARGUMENT);
   EXPECT_STATUS(fsdp2_tensor_from_buffer(values, 4, FSDP2_DTYPE_KEEP, two, 1, &out),

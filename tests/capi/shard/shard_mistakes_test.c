@@ -48,6 +48,19 @@ static void a_half_sharded_module_does_not_run(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
+static void a_graph_of_before_is_refused(void) {
+  const fsdp2_mesh mesh = lone_mesh();
+  const fsdp2_module module = tiny_model();
+  const fsdp2_tensor before = tiny_loss(module, 0);
+  const fsdp2_shard shard = shard_with(module, mesh, NULL);
+  EXPECT_STATUS(fsdp2_tensor_backward(before), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("before the model was sharded");
+  tiny_backward(module);
+  EXPECT_OK(fsdp2_tensor_destroy(before));
+  destroy_tiny(module, shard);
+  EXPECT_OK(fsdp2_mesh_destroy(mesh));
+}
+
 static void a_split_tie_is_refused(void) {
   static const char* const embedding[1] = {"model.embed_tokens"};
   const fsdp2_mesh mesh = lone_mesh();
@@ -167,6 +180,7 @@ static void refusals_are_the_same_on_all_ranks(void) {
 int main(void) {
   RUN(modules_that_cannot_be_sharded_are_told_by_name);
   RUN(a_half_sharded_module_does_not_run);
+  RUN(a_graph_of_before_is_refused);
   RUN(a_split_tie_is_refused);
   RUN(options_that_cannot_be_are_told_and_change_nothing);
   RUN(meshes_that_cannot_be_sharded_over_are_told);

@@ -50,7 +50,8 @@ FSDP2_CALL fsdp2_tensor_set_requires_grad(fsdp2_tensor tensor, int32_t flag);
 FSDP2_CALL fsdp2_tensor_get_grad(fsdp2_tensor tensor, fsdp2_tensor* out);
 /* [c] Runs backward from a scalar through everything that made it. Gradients of sharded modules
  * arrive reduced, on the shards. FSDP2_E_WRONG_STATE if neither a forward nor an operator (op.h)
- * has made the tensor with gradients, or if a backward has used up its graph. */
+ * has made the tensor with gradients, if a backward has used up its graph, or if a module was
+ * sharded after it had made the tensor. */
 FSDP2_CALL fsdp2_tensor_backward(fsdp2_tensor loss);
 /* [c] Like fsdp2_tensor_backward, from several tensors at once, starting with the given gradients,
  * each of its output's shape and dtype. NULL, or {0} for an output that is a scalar, stands for 1.
