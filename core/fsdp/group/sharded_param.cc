@@ -213,6 +213,10 @@ bool ShardedParam::has_unsharded_grad() const {
 at::Tensor ShardedParam::move_engine_grad() {
   at::Tensor grad = std::exchange(unsharded_.mutable_grad(), at::Tensor());
   put_reduced_back();
+  FSDP2_CHECK(!grad.defined() || grad.layout() == c10::kStrided, Code::kUnsupported,
+              "{}: expected a dense gradient, found a sparse one (sparse or sparse_grad of an "
+              "operator)",
+              name());
   return grad;
 }
 

@@ -156,6 +156,9 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
       held.release();
     }
     const at::Tensor loss = nn::scalar_loss((*module_)(batch[micro]));
+    FSDP2_CHECK(loss.requires_grad(), Code::kWrongState,
+                "the loss depends on no parameter that is trained: expected one that is not frozen "
+                "and that the forward uses");
     const at::Tensor share = share_of_mean(loss, labels, micro);
     // A scaled loss may be beyond fp16 where its gradients are not.
     const at::Tensor scaled = loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share;

@@ -2,10 +2,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/train/optim/sgd.h"
 #include "core/train/step/train_step.h"
@@ -65,6 +69,57 @@ TEST(MissingGradients, AreNotSpokenOfWhereThereAreNone) {
 
 TEST(MissingGradients, AreNotThoseThatTheCallerLeavesUnreduced) {
   EXPECT_TRUE(warnings_of_two_steps(/*uses_both=*/true, /*reduces=*/false).empty());
+}
+
+// What a step of the model fails with.
+Error error_of_step(const std::shared_ptr<nn::Module>& model) {
+  std::optional<Error> failure;
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    const auto root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+    TrainStep step(model, make_sgd(root, {}), {});
+    try {
+      step.run({{at::ones({4}, at::kLong)}});
+    } catch (const Error& error) {
+      failure = error;
+    }
+  });
+  return failure.value_or(Error(Code::kInternal, "no failure"));
+}
+
+class Forward : public nn::Module {
+ public:
+  using Function = std::function<at::Tensor(const at::Tensor& weight, const at::Tensor& input)>;
+  explicit Forward(Function function) : nn::Module("Forward"), function_(std::move(function)) {
+    weight_ = register_parameter("weight", at::ones({4, 2}));
+  }
+
+ protected:
+  c10::IValue forward(nn::Values inputs) override {
+    return function_(weight_, inputs[0].toTensor());
+  }
+
+ private:
+  Function function_;
+  at::Tensor weight_;
+};
+
+TEST(MissingGradients, ALossOfNoParameterIsRefused) {
+  const Error error = error_of_step(std::make_shared<Forward>(
+      [](const at::Tensor&, const at::Tensor& input) { return input.sum().to(at::kFloat); }));
+  EXPECT_EQ(error.code(), Code::kWrongState);
+  EXPECT_EQ(error.message(),
+            "the loss depends on no parameter that is trained: expected one that is not frozen and "
+            "that the forward uses");
+}
+
+TEST(MissingGradients, ASparseOneIsRefusedByName) {
+  const Error error = error_of_step(
+      std::make_shared<Forward>([](const at::Tensor& weight, const at::Tensor& input) {
+        return at::embedding(weight, input, -1, false, /*sparse=*/true).sum();
+      }));
+  EXPECT_EQ(error.code(), Code::kUnsupported);
+  EXPECT_NE(error.message().find("weight: expected a dense gradient"), std::string::npos)
+      << error.message();
 }
 
 }  // namespace
