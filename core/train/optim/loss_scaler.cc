@@ -1,6 +1,8 @@
 #include "core/train/optim/loss_scaler.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/error.h"
 
@@ -8,9 +10,13 @@ namespace fsdp2::train {
 
 namespace {
 
+// Losses and gradients are multiplied and divided by it in fp32.
+constexpr double kSmallest = std::numeric_limits<float>::min();
+constexpr double kLargest = std::numeric_limits<float>::max();
+
 void check_scale(double scale) {
-  FSDP2_CHECK(std::isfinite(scale) && scale > 0.0, Code::kInvalidArgument,
-              "loss scale: expected a finite number > 0, found {}", scale);
+  FSDP2_CHECK(scale >= kSmallest && scale <= kLargest, Code::kInvalidArgument,
+              "loss scale: expected {:.3g} to {:.3g}, found {}", kSmallest, kLargest, scale);
 }
 
 }  // namespace
@@ -31,15 +37,15 @@ LossScaler::LossScaler(const LossScalerOptions& options)
 
 void LossScaler::update(bool overflowed) {
   if (overflowed) {
-    // Not to 0: gradients that stay infinite at any scale are the model's own.
     const double backed_off = state_.scale * options_.backoff_factor;
-    state_ = {backed_off > 0.0 ? backed_off : state_.scale, 0};
+    state_ = {std::max(backed_off, std::min(state_.scale, kLeastBackedOff)), 0};
     return;
   }
   ++state_.growth_tracker;
-  if (state_.growth_tracker == options_.growth_interval) {
+  if (state_.growth_tracker >=
+      options_.growth_interval) {  // a checkpoint may have had a longer one
     const double grown = state_.scale * options_.growth_factor;
-    state_ = {std::isfinite(grown) ? grown : state_.scale, 0};
+    state_ = {grown <= kLargest ? grown : state_.scale, 0};
   }
 }
 

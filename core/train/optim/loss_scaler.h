@@ -2,7 +2,8 @@
 //
 // The loss is multiplied by scale(), so that small gradients do not vanish in fp16's range, and the
 // gradients are divided by it before the update. After a step whose gradients overflowed the scale
-// is backed off; after growth_interval steps in a row without it grows.
+// is backed off, but not below kLeastBackedOff; after growth_interval steps in a row without it
+// grows.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,14 @@ struct LossScalerState {
   int64_t growth_tracker;  // steps without an overflow since the scale last changed
 };
 
+// fp16's smallest number: below it nothing is left of gradients. What overflows there is infinite
+// at any scale.
+constexpr double kLeastBackedOff = 0x1p-24;
+
 class LossScaler {
  public:
-  // kInvalidArgument unless the scale is finite and > 0, the interval >= 1, growth_factor > 1 and
-  // backoff_factor between 0 and 1.
+  // kInvalidArgument unless the scale is a normal number of fp32 and > 0, the interval >= 1,
+  // growth_factor > 1 and backoff_factor between 0 and 1.
   explicit LossScaler(const LossScalerOptions& options);
 
   double scale() const { return state_.scale; }

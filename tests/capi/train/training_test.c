@@ -74,14 +74,14 @@ static void an_overflow_under_a_loss_scale_is_not_applied(void) {
   struct job job = start_lone_job();
   fsdp2_step_options options = FSDP2_STEP_OPTIONS_INIT;
   fsdp2_step_result result;
-  options.loss_scale = 1e300; /* infinite in fp32 */
+  options.loss_scale = 0x1p127; /* gradients of 2 are infinite, of 1 not */
   EXPECT_OK(fsdp2_step_destroy(job.step));
   EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &options, &job.step));
   result = take_step(job.loader, job.step);
   EXPECT(result.applied == 0 && result.finite == 0 && result.step == 0);
   EXPECT_NEAR(result.loss, kGoldenLoss[0], 5e-6);
   result = take_step(job.loader, job.step);
-  EXPECT(result.applied == 0 && result.step == 1 && result.loss_scale == 5e299);
+  EXPECT(result.applied == 1 && result.step == 1 && result.loss_scale == 0x1p126);
   end_lone_job(&job);
 }
 

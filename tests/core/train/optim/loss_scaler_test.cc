@@ -35,13 +35,25 @@ TEST(LossScaler, HalvesAfterAnOverflowAndDoublesAfterARunWithout) {
   EXPECT_EQ(scales, (std::vector<double>{1024, 1024, 512, 512, 512, 1024, 1024, 512}));
 }
 
-TEST(LossScaler, StaysFiniteAndAboveZero) {
-  LossScaler up(options_of(std::numeric_limits<double>::max(), 1));
+TEST(LossScaler, StaysWhereFp32CanMultiplyAndDivideByIt) {
+  LossScaler up(options_of(0x1p127, 1));
   up.update(false);
-  EXPECT_TRUE(std::isfinite(up.scale()));
-  LossScaler down(options_of(std::numeric_limits<double>::denorm_min(), 1));
-  down.update(true);
-  EXPECT_GT(down.scale(), 0.0);
+  EXPECT_EQ(up.scale(), 0x1p127);
+  LossScaler down(options_of(1.0, 1000));
+  for (int step = 0; step < 2000; ++step) {
+    down.update(true);
+  }
+  EXPECT_EQ(down.scale(), kLeastBackedOff);
+  LossScaler below(options_of(0x1p-30, 1));
+  below.update(true);
+  EXPECT_EQ(below.scale(), 0x1p-30);
+}
+
+TEST(LossScaler, GrowsAfterAShorterIntervalThanThatOfItsState) {
+  LossScaler scaler(options_of(8.0, 2));
+  scaler.set_state({8.0, 5});
+  scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 16.0);
 }
 
 TEST(LossScaler, GoesOnFromItsState) {
@@ -55,10 +67,10 @@ TEST(LossScaler, GoesOnFromItsState) {
 }
 
 TEST(LossScaler, RefusesOptionsThatMakeNoSense) {
-  for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+  for (const double scale : {0.0, -1.0, 1e-320, 1e39, std::nan(""), HUGE_VAL}) {
     const Error error = error_of([&] { LossScaler scaler(options_of(scale, 1)); });
     EXPECT_EQ(error.code(), Code::kInvalidArgument);
-    EXPECT_EQ(error.message().rfind("loss scale: expected a finite number > 0, found ", 0), 0U);
+    EXPECT_EQ(error.message().rfind("loss scale: expected 1.18e-38 to 3.4e+38, found ", 0), 0U);
   }
   EXPECT_EQ(error_of([] { LossScaler scaler(options_of(1.0, 0)); }).message(),
             "growth interval of the loss scale: expected at least 1 step, found 0");

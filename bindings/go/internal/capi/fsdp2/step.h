@@ -45,8 +45,8 @@ typedef struct fsdp2_step_options {
   double max_grad_norm;    /* 0: no clipping */
   /* Dynamic loss scaling, for gradients in fp16: the loss is multiplied by a scale. The scale
    * begins at loss_scale (65536 is usual; 0 turns scaling off). A step whose gradients overflow is
-   * not applied and halves the scale; loss_scale_interval steps in a row without overflow double
-   * it. */
+   * not applied and halves the scale, down to 2^-24; loss_scale_interval steps in a row without
+   * overflow double it. */
   double loss_scale;
   int64_t loss_scale_interval;
   int32_t not_finite;       /* FSDP2_NOT_FINITE_... */
