@@ -12,6 +12,7 @@
 #include "cli/bench/options.h"
 #include "cli/bench/product_peak.h"
 #include "cli/bench/training_run.h"
+#include "cli/end_process.h"
 #include "cli/interruption.h"
 #include "cli/library.h"
 #include "cli/machine/child_program.h"
@@ -153,4 +154,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace fsdp2::cli
 
-int main(int argc, char** argv) { return fsdp2::cli::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  fsdp2::cli::end_process(fsdp2::cli::run({argv + 1, argv + argc}));
+}

@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
+#include "cli/end_process.h"
 #include "cli/library.h"
 
 namespace fsdp2::cli {
@@ -22,4 +23,6 @@ int run(const std::filesystem::path& program, const std::vector<std::string>& ar
 }  // namespace
 }  // namespace fsdp2::cli
 
-int main(int argc, char** argv) { return fsdp2::cli::run(argv[0], {argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  fsdp2::cli::end_process(fsdp2::cli::run(argv[0], {argv + 1, argv + argc}));
+}

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/end_process.h"
 #include "cli/infer/commands.h"
 #include "cli/train/library_log.h"
 #include "cli/train/setup.h"
@@ -33,4 +34,6 @@ int run(const std::filesystem::path& program, const std::vector<std::string>& ar
 }  // namespace
 }  // namespace fsdp2::cli
 
-int main(int argc, char** argv) { return fsdp2::cli::run(argv[0], {argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  fsdp2::cli::end_process(fsdp2::cli::run(argv[0], {argv + 1, argv + argc}));
+}

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/end_process.h"
 #include "cli/plan/options.h"
 #include "cli/plan/planned_model.h"
 #include "cli/plan/step_report.h"
@@ -43,4 +44,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace fsdp2::cli
 
-int main(int argc, char** argv) { return fsdp2::cli::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  fsdp2::cli::end_process(fsdp2::cli::run({argv + 1, argv + argc}));
+}

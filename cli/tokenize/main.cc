@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "cli/arguments.h"
+#include "cli/end_process.h"
 #include "cli/interruption.h"
 #include "cli/library.h"
 #include "cli/token_text.h"
@@ -189,7 +190,7 @@ void Tokenization::summarize(double seconds) const {
 }  // namespace fsdp2::cli
 
 int main(int argc, char** argv) {
-  return fsdp2::cli::exit_code_of("fsdp2 tokenize", [&] {
+  fsdp2::cli::end_process(fsdp2::cli::exit_code_of("fsdp2 tokenize", [&] {
     fsdp2::cli::check(fsdp2_check_version(FSDP2_HEADER_VERSION));
     fsdp2::cli::TokenizeOptions options;
     if (fsdp2::cli::parse_tokenize_options({argv + 1, argv + argc}, &options)) {
@@ -197,5 +198,5 @@ int main(int argc, char** argv) {
       fsdp2::cli::Tokenization(options).run();
     }
     return 0;
-  });
+  }));
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/end_process.h"
 #include "cli/library.h"
 #include "cli/train/complaint.h"
 #include "cli/train/flags/options.h"
@@ -57,4 +58,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace fsdp2::cli
 
-int main(int argc, char** argv) { return fsdp2::cli::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  fsdp2::cli::end_process(fsdp2::cli::run({argv + 1, argv + argc}));
+}
