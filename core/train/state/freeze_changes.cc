@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -18,9 +19,8 @@ namespace {
 constexpr char kFrozen[] = "frozen";
 constexpr size_t kNamesInWarning = 8;
 
-bool is_trained(const Optimizer& optimizer, const fsdp::ShardedParam* param) {
-  const auto& trained = optimizer.params();
-  return std::find(trained.begin(), trained.end(), param) != trained.end();
+std::unordered_set<const fsdp::ShardedParam*> trained_by(const Optimizer& optimizer) {
+  return {optimizer.params().begin(), optimizer.params().end()};
 }
 
 std::set<std::string> slots_of(Optimizer& optimizer) {
@@ -54,9 +54,10 @@ void warn_of(const std::string& checkpoint, const std::vector<std::string>& thaw
 }  // namespace
 
 void add_frozen(const Optimizer& optimizer, ckpt::StateDict* state) {
+  const auto trained = trained_by(optimizer);
   ckpt::PythonList names;
   for (const fsdp::ShardedParam* param : optimizer.root().parameters()) {
-    if (!is_trained(optimizer, param)) {
+    if (trained.count(param) == 0) {
       names.items.emplace_back(param->name());
     }
   }
@@ -89,6 +90,7 @@ FreezeChanges::FreezeChanges(const ckpt::StateNames& names, const std::set<std::
                              Optimizer* optimizer)
     : optimizer_(optimizer) {
   const std::set<std::string> slots = slots_of(*optimizer);
+  const auto trained = trained_by(*optimizer);
   const auto& params = optimizer->root().parameters();
   for (size_t i = 0; i < params.size(); ++i) {
     const bool has_state = std::any_of(slots.begin(), slots.end(), [&](const std::string& slot) {
@@ -97,7 +99,7 @@ FreezeChanges::FreezeChanges(const ckpt::StateNames& names, const std::set<std::
     const std::vector<std::string>& own = params[i]->names();
     const bool was_frozen = std::any_of(
         own.begin(), own.end(), [&](const std::string& name) { return frozen.count(name) != 0; });
-    const bool is_trained = train::is_trained(*optimizer, params[i]);
+    const bool is_trained = trained.count(params[i]) > 0;
     if (is_trained && was_frozen && !has_state) {
       thawed_.insert(params[i]);
     } else if (!is_trained && has_state) {
