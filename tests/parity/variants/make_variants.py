@@ -63,6 +63,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "tiny-llama",
         rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16),
     ),
+    # As Qwen's models get it: the positions are those before it.
+    "rope-yarn-stretched": (
+        "tiny-llama",
+        rope(type="yarn", factor=4.0, original_max_position_embeddings=16)
+        | {"max_position_embeddings": 16},
+    ),
     "rope-llama3": (
         "tiny-llama",
         rope(
