@@ -18,6 +18,7 @@
 #include "core/comm/transport/host_backend.h"
 #include "core/comm/transport/staged_backend.h"
 #include "core/comm/transport/thread_job.h"
+#include "core/device/own_device.h"
 #include "core/device/plugin.h"
 
 namespace fsdp2 {
@@ -134,23 +135,12 @@ void meet(Links& links, const WorldOptions& options, const Place& place) {
   }
 }
 
-// NCCL refuses ranks that share a GPU; staged through the host they may.
-at::Device choose_device(const DevicePlugin& plugin, at::DeviceType type, int local_rank,
-                         bool may_share) {
-  const std::string name = c10::DeviceTypeName(type, /*lower_case=*/true);
-  const int count = plugin.device_count();
-  FSDP2_CHECK(count > 0, Code::kUnsupported,
-              "{}: found no such device (a driver that is missing, or CUDA_VISIBLE_DEVICES)", name);
-  FSDP2_CHECK(local_rank < count || may_share, Code::kUnsupported,
-              "{}: local rank {} has no device of its own, there are {}: expected at most as many "
-              "ranks a machine, or backend gloo, with which ranks share devices",
-              name, local_rank, count);
-  return {type, static_cast<c10::DeviceIndex>(local_rank % count)};
-}
-
 void connect_devices(Links& links, at::DeviceType type, int local_rank) {
   const DevicePlugin& plugin = open_device_plugin(type);
-  const at::Device device = choose_device(plugin, type, local_rank, links.stages_devices());
+  // NCCL refuses ranks that share a GPU; staged through the host they may.
+  const at::Device device = own_device(
+      type, {plugin.device_count(), process_environment()("CUDA_VISIBLE_DEVICES")}, local_rank,
+      /*may_share=*/links.stages_devices());
   if (links.stages_devices()) {
     const Transport host = links.reach(at::kCPU).connect;
     add_reach(

@@ -15,6 +15,7 @@
 #include "core/comm/transport/staged_backend.h"
 #include "core/comm/transport/thread_backend.h"
 #include "core/comm/transport/thread_job.h"
+#include "core/device/own_device.h"
 #include "core/device/stream_backend.h"
 #include "tests/support/errors.h"
 #include "tests/support/ranks.h"
@@ -289,6 +290,30 @@ TEST(Device, OneTransportATypeOfDevice) {
     EXPECT_EQ(message_of_error([&] { add_devices(*world, at::kCPU); }, Code::kWrongState),
               "groups of cpu:0 have a transport already");
   });
+}
+
+TEST(OwnDevice, IsThatOfTheLocalRank) {
+  EXPECT_EQ(own_device(at::kCUDA, {8, std::nullopt}, 3, /*may_share=*/false).index(), 3);
+  EXPECT_EQ(own_device(at::kCUDA, {2, "4,5"}, 1, /*may_share=*/false).index(), 1);
+  EXPECT_EQ(own_device(at::kCUDA, {2, std::nullopt}, 5, /*may_share=*/true).index(), 1);
+}
+
+// As launchers do that give each process one GPU.
+TEST(OwnDevice, IsTheOnlyOneThatTheProcessWasGiven) {
+  EXPECT_EQ(own_device(at::kCUDA, {1, "5"}, 5, /*may_share=*/false).index(), 0);
+  EXPECT_EQ(own_device(at::kCUDA, {1, "GPU-3a2b"}, 7, /*may_share=*/false).index(), 0);
+}
+
+TEST(OwnDevice, IsRefusedWhereThereIsNone) {
+  const auto refused = [](const SeenDevices& seen) {
+    return error_of([&] { own_device(at::kCUDA, seen, 1, /*may_share=*/false); });
+  };
+  EXPECT_THAT(refused({0, std::nullopt}).message(), HasSubstr("found no such device"));
+  for (const auto& visible : {std::optional<std::string>(), std::optional<std::string>("")}) {
+    EXPECT_THAT(refused({1, visible}).message(),
+                HasSubstr("local rank 1 has no device of its own, there are 1"));
+  }
+  EXPECT_EQ(refused({1, "0,1"}).code(), Code::kUnsupported);
 }
 
 }  // namespace
