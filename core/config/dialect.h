@@ -14,8 +14,8 @@ struct Row {
   enum class Fate { kSets, kIgnored, kNotProvided };
   using Read = std::function<void(const Value&, Plan*)>;
 
-  // "training_args.learning_rate"; "model.*": all of model that no row names. Of a section, as
-  // "data" beside "data.*": what stands there instead of a mapping.
+  // "training_args.learning_rate"; "model.*": all of model that no row names. "data" beside
+  // "data.*": what stands there instead of a mapping.
   std::string path;
   Fate fate;
   std::string text;                   // what it sets ("lr"); else why it does nothing here

@@ -35,7 +35,7 @@ struct LoadOptions {
   std::optional<at::ScalarType> dtype;
   // Whether our own operators may run in place of a program's nodes: RMSNorm, rotary embedding,
   // gated MLP and linear layers, which differ from them by rounding alone, and refuse second
-  // derivatives. Of a script they never do.
+  // derivatives. They never do in a script.
   bool fuses = true;
 };
 

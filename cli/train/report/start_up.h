@@ -10,7 +10,7 @@ class StartUp {
  public:
   StartUp();
   void ended(const char* phase);
-  // Of each phase, in their order.
+  // By phase, in their order.
   const nlohmann::ordered_json& seconds() const { return seconds_; }
 
  private:

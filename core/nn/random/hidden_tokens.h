@@ -24,8 +24,8 @@ struct HiddenTokens {
 
 // Which tokens may be hidden is said by labels [B,S] as causal models take them, each the token
 // that follows in its row: those that are a label that is not -100. So a row's first token stays as
-// it is, and of records only answers are hidden. Of a row that has any, `probability` of them are,
-// rounded, but at least one. Which these are follows from keys [B] int32 (row_keys.h).
+// it is, and of records only answers are hidden. In a row that has any, `probability` of them
+// are, rounded, but at least one. Which these are follows from keys [B] int32 (row_keys.h).
 HiddenTokens hide_tokens(const at::Tensor& tokens, const at::Tensor& labels, const Hiding& hiding,
                          const at::Tensor& keys);
 

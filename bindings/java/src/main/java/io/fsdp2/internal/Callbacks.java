@@ -5,7 +5,7 @@ package io.fsdp2.internal;
  * as text, for the record of the call that fails, and kept as the cause of that call's exception.
  */
 public final class Callbacks {
-  /** Of an exception, in chars; the other ranks get it, too. */
+  /** The chars of an exception that the other ranks get, too. */
   private static final int LONGEST_TEXT = 8192;
 
   private static final ThreadLocal<PerThread> PER_THREAD = ThreadLocal.withInitial(PerThread::new);
