@@ -91,7 +91,8 @@ RecordTokens RecordFile::fitting(RecordTokens tokens, int64_t line, Tally* cut) 
   if (tokens.ids.size() > most) {
     too_long = fmt::format("line {} has {} tokens, a window of sequence length {} takes {}", line,
                            tokens.ids.size(), sequence_length_, most);
-    FSDP2_CHECK(rules_.cut_long, Code::kInvalidArgument, "{}: {}", path(), too_long);
+    FSDP2_CHECK(rules_.cut_long, Code::kInvalidArgument,
+                "{}: {}: expected a longer window, or cut_long_records", path(), too_long);
     cut_record(most, &tokens);
   }
   const auto& answers = tokens.is_answer;
