@@ -21,7 +21,6 @@
 #include "core/base/text.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/directory_names.h"
-#include "core/ckpt/store/series_claim.h"
 #include "core/ckpt/store/storage_path.h"
 
 namespace fsdp2::ckpt {
@@ -49,13 +48,15 @@ std::string resolve_target(const std::string& given) {
   return target.string();
 }
 
+constexpr char kRunFiles[] = ".fsdp2-";  // names of files with which a run says what is its own
+
 // The names in a directory that are not of such a checkpoint.
 std::vector<std::string> foreign_names(const std::string& directory, const Replaceable& what) {
   std::vector<std::string> foreign;
   for (const std::string& name : names_in(directory)) {
     std::error_code error;
     const bool is_directory = fs::is_directory(fs::symlink_status(directory + "/" + name, error));
-    if (is_directory || (!what.is_ours(name) && name != kSeriesClaimFile)) {
+    if (is_directory || (!what.is_ours(name) && !starts_with(name, kRunFiles))) {
       foreign.push_back(name);
     }
   }

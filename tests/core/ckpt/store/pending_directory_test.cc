@@ -109,6 +109,13 @@ TEST_F(PendingDirectoryTest, ReplacesACheckpointOfPythonsThatWasNotFinished) {
   EXPECT_EQ(mark("run"), "new");
 }
 
+TEST_F(PendingDirectoryTest, ReplacesWhatADeadRunOfASeriesHasMarked) {
+  write("run/.fsdp2-series", "");
+  write("run/.fsdp2-run", "process 7 on host");
+  begin(path("run"), "new")->commit();
+  EXPECT_EQ(mark("run"), "new");
+}
+
 TEST_F(PendingDirectoryTest, RefusesADirectoryWithAnythingElseInIt) {
   make("run");
   write("run/notes.txt", "mine");
