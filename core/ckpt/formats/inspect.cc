@@ -38,7 +38,10 @@ struct PythonText {
   std::string operator()(double number) const {
     return std::isfinite(number) ? Json(number).dump() : fmt::to_string(number);  // nan, inf, -inf
   }
-  std::string operator()(const std::string& text) const { return Json(text).dump(); }
+  // In ASCII: a terminal obeys some characters, and a cut may fall inside of others.
+  std::string operator()(const std::string& text) const {
+    return Json(text).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  }
   std::string operator()(const PythonBytes& bytes) const {
     return fmt::format("<{} bytes>", bytes.bytes.size());
   }

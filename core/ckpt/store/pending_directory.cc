@@ -21,6 +21,7 @@
 #include "core/base/text.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/directory_names.h"
+#include "core/ckpt/store/series_claim.h"
 #include "core/ckpt/store/storage_path.h"
 
 namespace fsdp2::ckpt {
@@ -48,7 +49,21 @@ std::string resolve_target(const std::string& given) {
   return target.string();
 }
 
-constexpr char kRunFiles[] = ".fsdp2-";  // names of files with which a run says what is its own
+bool is_locked(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    return false;
+  }
+  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(file);
+  return locked;
+}
+
+// A file with which a series, or a run that is over, says what is its own.
+bool is_claim(const std::string& directory, const std::string& name) {
+  return name == kSeriesClaimFile ||
+         (starts_with(name, ".fsdp2-") && !is_locked(directory + "/" + name));
+}
 
 // The names in a directory that are not of such a checkpoint.
 std::vector<std::string> foreign_names(const std::string& directory, const Replaceable& what) {
@@ -56,7 +71,7 @@ std::vector<std::string> foreign_names(const std::string& directory, const Repla
   for (const std::string& name : names_in(directory)) {
     std::error_code error;
     const bool is_directory = fs::is_directory(fs::symlink_status(directory + "/" + name, error));
-    if (is_directory || (!what.is_ours(name) && !starts_with(name, kRunFiles))) {
+    if (is_directory || (!what.is_ours(name) && !is_claim(directory, name))) {
       foreign.push_back(name);
     }
   }
@@ -98,16 +113,6 @@ int lock_directory(const std::string& path) {
     static_cast<void>(::flock(file, LOCK_EX | LOCK_NB));  // not all file systems have it
   }
   return file;
-}
-
-bool is_locked(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-  if (file < 0) {
-    return false;
-  }
-  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(file);
-  return locked;
 }
 
 // Whether a name is one that a job left which died while it wrote `path_name`, or, of a series of

@@ -2,7 +2,10 @@
 // checkpoint of its kind.
 #include "core/ckpt/store/pending_directory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -114,6 +117,14 @@ TEST_F(PendingDirectoryTest, ReplacesWhatADeadRunOfASeriesHasMarked) {
   write("run/.fsdp2-run", "process 7 on host");
   begin(path("run"), "new")->commit();
   EXPECT_EQ(mark("run"), "new");
+}
+
+TEST_F(PendingDirectoryTest, RefusesWhatALivingRunOfASeriesHasMarked) {
+  write("run/.fsdp2-run", "process 7 on host");
+  const int file = open(path("run/.fsdp2-run").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(file, LOCK_EX), 0);
+  expect_refused("run", "has .fsdp2-run in it");
+  close(file);
 }
 
 TEST_F(PendingDirectoryTest, RefusesADirectoryWithAnythingElseInIt) {
