@@ -119,7 +119,8 @@ class Loader {
     for (const BoundTensor* parameter : found->second) {
       const NamedValue& other = find(*parameter);
       const bool is_view =
-          own.is_dense() && other.is_dense() && own.overlaps(other) &&
+          other.is_dense() &&
+          (own.is_dense() ? own.overlaps(other) : own.begins_or_ends_in(other)) &&
           archive_->identity_of(buffer.name, own) != archive_->identity_of(parameter->name, other);
       FSDP2_CHECK(!is_view, Code::kUnsupported,
                   "{}: the buffer {} is a view of the parameter {}, and would not change with it: "

@@ -43,6 +43,14 @@ struct NamedValue {
     return tensor.dtype == other.tensor.dtype && tensor.storage_offset < other.end &&
            other.tensor.storage_offset < end;
   }
+  // Whether its first or its last element is in the other's range. REQUIRES: one record.
+  bool begins_or_ends_in(const NamedValue& other) const {
+    const auto is_in_other = [&](int64_t element) {
+      return element >= other.tensor.storage_offset && element < other.end;
+    };
+    return tensor.dtype == other.tensor.dtype && end > 0 &&
+           (is_in_other(tensor.storage_offset) || is_in_other(end - 1));
+  }
 };
 
 // Any thread may read.
