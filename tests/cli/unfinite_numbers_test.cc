@@ -34,7 +34,7 @@ TEST(UnfiniteNumbers, AreNullInJsonLines) {
 }
 
 TEST(UnfiniteNumbers, AreWordsForPeople) {
-  fsdp2_evaluation evaluation {};
+  fsdp2_evaluation evaluation{};
   evaluation.loss = kNegativeNaN;
   EXPECT_EQ(told(evaluation, 4).find("step 5: evaluation loss nan over "), 0U);
 }

@@ -9,6 +9,7 @@
 #include <cctype>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <system_error>
 
 #include "cli/library.h"
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kName[] = ".fsdp2-run";
+constexpr int kAttempts = 100;  // against others that remove what this run has made
 
 // Empty if the path cannot be followed.
 fs::path lock_file(const TrainOptions& options) {
@@ -58,17 +60,18 @@ bool is_of_other_machine(const std::string& holder) {
 // Waits for the run that has the file, as long as there is reason to.
 void lock_or_fail(int file, const std::string& save_dir, const SaveLock::Tell& tell,
                   std::chrono::seconds patience) {
-  if (lock_for_this_run(file)) {
+  if (lock_for_this_run(file, std::chrono::seconds{0})) {
     return;
   }
   const std::string holder = holder_of(file);
   const std::string other = "--save-dir " + save_dir + ": another run (" + holder;
-  if (is_of_other_machine(holder)) {
+  const bool is_far = is_of_other_machine(holder);
+  if (is_far) {
     tell(other + ") has it: waiting up to " + std::to_string(patience.count()) +
          " s, since the lock of a machine that has gone down lasts a while");
-    if (lock_for_this_run(file, patience)) {
-      return;
-    }
+  }
+  if (is_far ? lock_for_this_run(file, patience) : lock_for_this_run(file)) {
+    return;
   }
   throw Failure(other + ") writes to it: wait for its end, or name another directory");
 }
@@ -79,14 +82,16 @@ SaveLock::SaveLock(const TrainOptions& options, const Tell& tell, std::chrono::s
   if (!options.save_dir.empty()) {
     path_ = lock_file(options);
   }
-  while (!path_.empty() && open_file()) {
+  // The others wait for this rank meanwhile.
+  patience = std::min(patience, std::chrono::seconds{static_cast<int64_t>(options.timeout_s / 2)});
+  for (int attempt = 1; !path_.empty() && open_file(); ++attempt) {
     try {
       lock_or_fail(file_, options.save_dir, tell, patience);
     } catch (const Failure&) {
       close(file_);
       throw;
     }
-    if (!has_gone()) {
+    if (!has_gone() || attempt == kAttempts) {  // some file systems tell nothing of it
       const std::string name = own_name();  // the lock holds, whether a full disk takes it or not
       if (ftruncate(file_, 0) == 0) {
         static_cast<void>(pwrite(file_, name.data(), name.size(), 0) < 0);
@@ -99,7 +104,9 @@ SaveLock::SaveLock(const TrainOptions& options, const Tell& tell, std::chrono::s
 
 SaveLock::~SaveLock() {
   if (file_ >= 0) {
-    unlink(path_.c_str());  // before others can lock it
+    if (!has_gone()) {
+      unlink(path_.c_str());  // before others can lock it
+    }
     close(file_);
   }
   for (auto directory = made_.rbegin(); directory != made_.rend(); ++directory) {
@@ -109,7 +116,6 @@ SaveLock::~SaveLock() {
 
 // False if there is no way to. Whoever made a directory may remove it before this is in it.
 bool SaveLock::open_file() {
-  constexpr int kAttempts = 100;
   file_ = -1;
   for (int i = 0; i < kAttempts && file_ < 0; ++i) {
     make_directories();

@@ -25,8 +25,9 @@ class SaveLock {
   using Tell = std::function<void(const std::string& line)>;
 
   // Makes the file and the directories that are missing above it. Waits a few seconds for a run of
-  // this machine, which may have been killed just now, and up to `patience`, which it tells, for
-  // one of another machine. Throws Failure if that run keeps the lock.
+  // this machine, which may have been killed just now, and up to `patience`, or half of the ranks'
+  // time-out, for one of another machine, which it tells. Throws Failure if that run keeps the
+  // lock.
   //
   // Does nothing without --save-dir, or where the file cannot be made: what is in its way is in
   // that of the checkpoint too, and check_outputs says so better.
