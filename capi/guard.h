@@ -9,8 +9,8 @@
 //     });
 //   }
 //
-// Each becomes a status and this thread's error record; outputs are written last, so a failure
-// leaves them untouched. Whether it fails or not, a call ends with what is owed to callers
+// Each exception becomes a status and this thread's error record; outputs are written last, so a
+// failure leaves them untouched. Whether it fails or not, a call ends with what is owed to callers
 // (release.h). A thread that is cancelled ends after the call, at its next cancellation point.
 #pragma once
 

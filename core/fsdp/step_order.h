@@ -26,7 +26,7 @@
 // With one communicator for both, a gather and a reduction must not change places from rank to
 // rank. So each reduction of the agreed backward has its place among the gathers: behind those that
 // are issued when a rank that uses all units enters the one to be reduced, and before the next. A
-// rank that does not use it brings the gathers before it forward, or the reduction before the next
+// rank that does not use it moves the gathers before it forward, or the reduction before the next
 // gather; nothing is gathered further ahead than that. A backward that meets units in another
 // order, or comes back to one, is an error (kWrongState).
 //

@@ -1,7 +1,7 @@
 // Memory that the gathers and reductions of a tree take in every step, kept from one to the next:
 // each gets a buffer of its size that an earlier one has given back, and the allocator is asked
-// only where there is none. Units of equal sizes so take turns with as many buffers as are in use
-// at once, of a size for a size, and after the first step none is added.
+// only where there is none. So units of equal sizes take turns with as many buffers of each size as
+// are in use at once, and after the first step none is added.
 //
 //   at::Tensor packed = buffers.empty({4, 1024}, options);
 //   ...                     // a collective

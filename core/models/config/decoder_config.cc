@@ -47,7 +47,7 @@ void read_heads(const ConfigReader& config, const UsualValues& usual, DecoderCon
 }
 
 // With these types the config's positions may be those that the model was trained with, which the
-// type stretches: Qwen's models get yarn so.
+// type stretches, which is how Qwen's models use yarn.
 int64_t stretched_positions(const nn::RotaryScaling& scaling, int64_t max_positions) {
   double stretched = 0;
   if (const auto* dynamic = std::get_if<nn::DynamicScaling>(&scaling)) {

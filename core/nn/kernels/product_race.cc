@@ -17,7 +17,7 @@ constexpr int64_t kOut = 768;
 constexpr int kFewestRuns = 2;  // behind one that warms up
 constexpr int kMostRuns = 4;
 constexpr double kSteady = 0.97;        // a run that takes less of the best one before is faster
-constexpr double kSlowSeconds = 0.1;    // of a run, and more than one that warms up takes
+constexpr double kSlowSeconds = 0.1;    // of a run; one that warms up takes less
 constexpr double kHopeless = 8;         // times slower than the best
 constexpr double kLeastSeconds = 1e-6;  // a coarse clock may not move at all
 

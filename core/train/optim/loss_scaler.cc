@@ -42,8 +42,8 @@ void LossScaler::update(bool overflowed) {
     return;
   }
   ++state_.growth_tracker;
-  if (state_.growth_tracker >=
-      options_.growth_interval) {  // a checkpoint may have had a longer one
+  // Beyond it, if the checkpoint of a longer one goes on.
+  if (state_.growth_tracker >= options_.growth_interval) {
     const double grown = state_.scale * options_.growth_factor;
     state_ = {grown <= kLargest ? grown : state_.scale, 0};
   }

@@ -1,5 +1,5 @@
 // Parameters that were frozen when a checkpoint was saved and are trained now, or the other way
-// round. A checkpoint of ours has the optimizer's state of those alone that it updates, and names
+// round. A checkpoint of ours has the optimizer's state of only those that it updates, and names
 // the others, so that state that is lost is not taken for state that never was:
 //
 //   fsdp2.frozen    a list of names; absent if the optimizer has all parameters

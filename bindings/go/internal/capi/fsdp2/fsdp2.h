@@ -66,8 +66,9 @@
  *     need. Values in memory that other threads write during a call may be refused or make the
  *     results wrong, but do no harm beyond that.
  *  8. The library never ends the process, installs no signal handlers, and changes no process-wide
- *     setting unless asked. dlclose is not supported. A process whose ranks are threads calls
- *     exit() when none of them is inside a call any more: it destroys what they use.
+ *     setting unless asked. dlclose is not supported. A process whose ranks are threads must call
+ *     exit() only once none of them is inside a call: it destroys what they use. A callback
+ *     returns: it neither leaves by longjmp nor ends its thread.
  *  9. size_t is the length of an array or a text, and a count or an index among the arguments.
  *     int32_t is a rank, a dim, a dtype or another number of an enum, a flag, and a count or an
  *     index inside a struct. int64_t is a size along a dim (of a tensor or a mesh), a number of

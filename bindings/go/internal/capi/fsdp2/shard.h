@@ -79,7 +79,7 @@ typedef struct fsdp2_shard_options {
   int32_t keep_buffers;     /* 1: the memory of gathered parameters, and of what gathers and
                                reductions pass through, is kept from step to step: of each size as
                                many buffers as were in use at once, which fsdp2_plan_describe counts.
-                               Units of equal sizes so take turns with two, and after the first step
+                               So units of equal sizes take turns with two, and after the first step
                                the allocator is not asked for any. See fsdp2_shard_release_buffers */
   int64_t wrap_min_numel;   /* > 0: a module is also a unit if it has this many elements that no
                                module inside it has taken */
