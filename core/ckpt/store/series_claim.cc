@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <system_error>
 
 #include "core/base/directory.h"
@@ -26,7 +28,7 @@ namespace {
 // What this process has claimed.
 struct HeldSeries {
   int file = -1;
-  int claims = 0;
+  std::set<const SeriesClaim*> holders;
 };
 
 struct Registry {
@@ -34,8 +36,26 @@ struct Registry {
   std::map<std::string, HeldSeries> held;  // by directory
 };
 
+Registry& registry();
+
+// A lock is the open file's, which a fork leaves to both. The child has no claim: it closes its
+// copies, or the lock would outlive the run for as long as the child does.
+void leave_claims_to_parent() {
+  for (const auto& [directory, held] : registry().held) {
+    ::close(held.file);
+  }
+  registry().held.clear();
+  registry().mutex.unlock();
+}
+
+Registry* make_registry() {
+  ::pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+                   leave_claims_to_parent);
+  return new Registry;
+}
+
 Registry& registry() {
-  static Registry& instance = *new Registry;  // never destroyed: shards may outlive main
+  static Registry& instance = *make_registry();  // never destroyed: shards may outlive main
   return instance;
 }
 
@@ -121,6 +141,13 @@ int lock_series(const std::string& directory) {
   }
 }
 
+bool is_held_by(const std::string& directory, const SeriesClaim* claim) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.held.find(directory);
+  return found != all.held.end() && found->second.holders.count(claim) > 0;
+}
+
 }  // namespace
 
 SeriesClaim::~SeriesClaim() { give_back(); }
@@ -131,7 +158,7 @@ void SeriesClaim::take(const std::string& path) {
     make_directories(series);
   }
   const std::string directory = series.empty() ? "" : canonical(series);
-  if (directory == directory_) {
+  if (directory == directory_ && is_held_by(directory, this)) {
     return;
   }
   give_back();
@@ -142,10 +169,10 @@ void SeriesClaim::take(const std::string& path) {
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.held.find(directory);
   if (found != all.held.end()) {
-    ++found->second.claims;
+    found->second.holders.insert(this);
     directory_ = directory;
   } else if (const int file = lock_series(directory); file >= 0) {
-    all.held[directory] = {file, 1};
+    all.held[directory] = {file, {this}};
     directory_ = directory;
   }
 }
@@ -157,7 +184,9 @@ void SeriesClaim::give_back() noexcept {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.held.find(directory_);
-  if (--found->second.claims == 0) {
+  // Not there: this process has been forked since.
+  if (found != all.held.end() && found->second.holders.erase(this) > 0 &&
+      found->second.holders.empty()) {
     ::unlink(claim_file_in(directory_).c_str());  // before others can lock it
     ::close(found->second.file);
     all.held.erase(found);

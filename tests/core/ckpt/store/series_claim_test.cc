@@ -81,6 +81,39 @@ TEST_F(SeriesClaimTest, BelongsToTheProcessAndLeavesWithItsLastHolder) {
   EXPECT_FALSE(is_claimed("other"));
 }
 
+// Python's data loaders and the like: a fork that no exec follows.
+TEST_F(SeriesClaimTest, OfADeadRunStopsNobodyWhileAChildOfItLives) {
+  const pid_t run = in_child([&] {
+    SeriesClaim claim;
+    claim.take(path("out/step-00000001"));
+    const pid_t child = in_child([] { return ::pause() == 0; });
+    write("child", std::to_string(child));
+    write("ready", "");
+    ::pause();
+    return true;
+  });
+  while (!std::filesystem::exists(path("ready"))) {
+    ::usleep(1000);
+  }
+  kill(run);
+  EXPECT_TRUE(is_claimed("out"));
+  EXPECT_NO_THROW(check_series_is_free(path("out/step-00000002")));
+  ::kill(std::stoi(contents(path("child"))), SIGKILL);
+}
+
+TEST_F(SeriesClaimTest, IsNotAForkedChildsToGiveBackAndTheChildMayAskForItsOwn) {
+  SeriesClaim claim;
+  claim.take(path("out/step-00000001"));
+  EXPECT_TRUE(succeeded(in_child([&] {
+    claim.take(path("last"));  // of no series
+    const bool left_alone = is_claimed("out");
+    EXPECT_ERROR(claim.take(path("out/step-00000002")), Code::kIo, "another run");
+    claim.take(path("other/step-00000002"));
+    return left_alone && is_claimed("other") && !testing::Test::HasFailure();
+  })));
+  EXPECT_TRUE(is_claimed("out"));
+}
+
 TEST_F(SeriesClaimTest, FileIsInNobodysWay) {
   const Replaceable nothing{"a test", [](const std::string& /*name*/) { return false; }};
   SeriesClaim claim;
