@@ -19,6 +19,7 @@
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/find_checkpoint.h"
+#include "core/ckpt/store/steady_path.h"
 #include "core/ckpt/torch/per_rank_files.h"
 
 namespace fsdp2::ckpt {
@@ -212,10 +213,7 @@ void add_origin(const StateSource* source, const std::string& path, CheckpointFo
   (*out)["world_size"] = number_or_null(world_size);
 }
 
-}  // namespace
-
-std::string inspect_checkpoint(const std::string& given) {
-  const std::string path = find_checkpoint(given);
+std::string inspect_found(const std::string& path) {
   const CheckpointFormat format = detect_format(path);
   const auto source =
       format == CheckpointFormat::kDcpPartDirectory ? nullptr : open_checkpoint(path);
@@ -231,8 +229,21 @@ std::string inspect_checkpoint(const std::string& given) {
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void verify_checkpoint(const std::string& path) {
-  open_checkpoint(find_checkpoint(path))->verify();
+}  // namespace
+
+std::string inspect_checkpoint(const std::string& given) {
+  const std::string path = find_checkpoint(given);
+  const SteadyPath steady(path);
+  std::string found = steady.explain([&] { return inspect_found(path); });
+  steady.check();
+  return found;
+}
+
+void verify_checkpoint(const std::string& given) {
+  const std::string path = find_checkpoint(given);
+  const SteadyPath steady(path);
+  steady.explain([&] { open_checkpoint(path)->verify(); });
+  steady.check();
 }
 
 }  // namespace fsdp2::ckpt

@@ -18,10 +18,12 @@
 
 namespace fsdp2::ckpt {
 
-// Errors: those of detect_format and of the format's reader.
+// Errors: those of detect_format and of the format's reader; kIo if a save has replaced it
+// meanwhile.
 std::string inspect_checkpoint(const std::string& path);
 
-// Reads all of it and compares every checksum there is. kCorruptData names file and item.
+// Reads all of it and compares every checksum there is. kCorruptData names file and item; kIo if a
+// save has replaced it meanwhile.
 void verify_checkpoint(const std::string& path);
 
 }  // namespace fsdp2::ckpt

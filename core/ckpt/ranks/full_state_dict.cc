@@ -15,6 +15,7 @@
 #include "core/ckpt/ranks/rank_exchange.h"
 #include "core/ckpt/state/state_names.h"
 #include "core/ckpt/state/state_source.h"
+#include "core/ckpt/store/steady_path.h"
 #include "core/ckpt/torch/per_rank_files.h"
 #include "core/ckpt/torch/pth_tree.h"
 #include "core/comm/agreement.h"
@@ -223,17 +224,19 @@ void load_full_state_dict(fsdp::Unit& root, const std::string& path) {
   std::optional<ModelSource> source;
   const std::string what = "loading " + path;
   const std::vector<ModelTensor> tensors = fsdp::model_tensors(root);
+  const SteadyPath steady(path);
   agree(root.mesh().team(), what, [&] {
-    source.emplace(path, tensors);
+    steady.explain([&] { source.emplace(path, tensors); });
     return std::string();
   });
-  fsdp::load_parameters(root, *source);
+  steady.explain([&] { fsdp::load_parameters(root, *source); });
   agree(root.mesh().team(), what, [&] {
     for (const ModelTensor& tensor : tensors) {
       if (tensor.param == nullptr) {
-        source->read(tensor.name(), tensor.shape, 0, tensor.local);
+        steady.explain([&] { source->read(tensor.name(), tensor.shape, 0, tensor.local); });
       }
     }
+    steady.check();
     return std::string();
   });
 }

@@ -12,6 +12,7 @@
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/find_checkpoint.h"
+#include "core/ckpt/store/steady_path.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
@@ -78,7 +79,9 @@ void load_state(Team& team, const std::string& path, StateDict* state) {
   const at::NoGradGuard no_grad;
   agree(team, "loading " + path, [&] {
     const std::string found = find_checkpoint(path);
-    fill(*open_checkpoint(found), state);
+    const SteadyPath steady(found);
+    steady.explain([&] { fill(*open_checkpoint(found), state); });
+    steady.check();
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
   });
 }

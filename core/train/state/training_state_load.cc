@@ -17,6 +17,7 @@
 #include "core/ckpt/state/state_names.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/find_checkpoint.h"
+#include "core/ckpt/store/steady_path.h"
 #include "core/comm/agreement.h"
 #include "core/fsdp/model_tensors.h"
 #include "core/nn/module.h"
@@ -381,12 +382,17 @@ LoadReport load_training_state(const TrainingObjects& objects, const std::string
                                bool partial) {
   std::unique_ptr<ckpt::StateSource> source;
   std::string found;
+  std::optional<ckpt::SteadyPath> steady;
   agree(objects.root->mesh().team(), "loading " + path, [&] {
     found = ckpt::find_checkpoint(path);
-    source = with_remedy(found, [&] { return ckpt::open_checkpoint(found); });
+    steady.emplace(found);
+    source = steady->explain(
+        [&] { return with_remedy(found, [&] { return ckpt::open_checkpoint(found); }); });
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
   });
-  return with_remedy(found, [&] { return load_training_state(objects, *source, partial); });
+  return steady->explain([&] {
+    return with_remedy(found, [&] { return load_training_state(objects, *source, partial); });
+  });
 }
 
 LoadReport load_training_state(const TrainingObjects& objects, const ckpt::StateSource& source,
