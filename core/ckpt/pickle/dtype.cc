@@ -23,6 +23,7 @@ constexpr Names kNames[] = {
     {at::ScalarType::Bool, "bool", "BoolStorage"},
     {at::ScalarType::ComplexFloat, "complex64", "ComplexFloatStorage"},
     {at::ScalarType::ComplexDouble, "complex128", "ComplexDoubleStorage"},
+    {at::ScalarType::ComplexHalf, "complex32", nullptr},
     {at::ScalarType::UInt16, "uint16", nullptr},
     {at::ScalarType::UInt32, "uint32", nullptr},
     {at::ScalarType::UInt64, "uint64", nullptr},

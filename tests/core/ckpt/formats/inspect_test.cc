@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/ckpt/formats/convert.h"
+#include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/torch/pth_file.h"
 #include "tests/core/base/file_fixture.h"
@@ -53,6 +54,22 @@ TEST_F(Inspect, ObjectThatIsNotReadIsListedWithItsError) {
   EXPECT_FALSE(refused.contains("value"));
   EXPECT_NE(refused.at("error").get<std::string>().find("numpy"), std::string::npos);
   EXPECT_NO_THROW(verify_checkpoint(path("run")));
+}
+
+// Few programs have use for the dtype, but it is one of PyTorch's.
+TEST_F(Inspect, TensorOfComplex32KeepsNobodyFromTheOthers) {
+  const at::Tensor halves = at::ones({2}, at::kComplexFloat).to(at::kComplexHalf);
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"model", "rotation"}, halves);
+  builder.add_tensor({"model", "w"}, at::ones({2}));
+  builder.write();
+  const auto tensors = by_name(Json::parse(inspect_checkpoint(path("run"))).at("tensors"));
+  EXPECT_EQ(tensors.at("model.rotation").at("dtype"), "ComplexHalf");
+  EXPECT_NO_THROW(verify_checkpoint(path("run")));
+  const auto source = open_checkpoint(path("run"));
+  EXPECT_TRUE(read_whole(*source, *source->find("model.w")).equal(at::ones({2})));
+  EXPECT_TRUE(at::view_as_real(read_whole(*source, *source->find("model.rotation")))
+                  .equal(at::view_as_real(halves)));
 }
 
 TEST_F(Inspect, NumbersThatAreNotFiniteAreSaidAsPythonSaysThem) {
