@@ -39,14 +39,24 @@ size_t parameter_index(const ModuleObject& object, const std::string& name) {
   return static_cast<size_t>(found - parameters->begin());
 }
 
-// What stands in the module now: the parameter itself, or what sharding has put in its place.
+// What stands in the module now: the parameter itself, or what sharding has put in its place. By
+// its path: programs ask for parameters one by one, and to list them all each time would be
+// quadratic.
 at::Tensor tensor_of(const ModuleObject& object, const ModuleParameter& parameter) {
-  const auto now = nn::named_unique_parameters(*object.module);
-  const auto found = std::find_if(now.begin(), now.end(), [&](const nn::NamedParameter& entry) {
-    return has_name(entry.names, parameter.names.front());
-  });
-  FSDP2_CHECK(found != now.end(), Code::kInternal, "parameter {} is gone", parameter.names.front());
-  return found->tensor;
+  const std::string& path = parameter.names.front();
+  const torch::nn::Module* module = object.module.get();
+  size_t begin = 0;
+  for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', begin)) {
+    const auto children = module->named_children();
+    const auto* child = children.find(path.substr(begin, dot - begin));
+    FSDP2_CHECK(child != nullptr, Code::kInternal, "parameter {} is gone", path);
+    module = child->get();
+    begin = dot + 1;
+  }
+  const auto parameters = module->named_parameters(/*recurse=*/false);
+  const at::Tensor* found = parameters.find(path.substr(begin));
+  FSDP2_CHECK(found != nullptr, Code::kInternal, "parameter {} is gone", path);
+  return *found;
 }
 
 fsdp2_module_parameter_info parameter_info(const ModuleObject& object, size_t index) {
