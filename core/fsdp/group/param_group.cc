@@ -18,6 +18,13 @@ std::shared_ptr<Comm> own_comm(const Mesh& mesh, int dim, Lane lane) {
   return shared.share(shared.name());
 }
 
+// Such parameters are their own shards and stay where they are: there is nothing for a stream to
+// do.
+bool all_are_whole(const std::vector<ShardedParam*>& params) {
+  return std::all_of(params.begin(), params.end(),
+                     [](const ShardedParam* param) { return param->is_whole(); });
+}
+
 }  // namespace
 
 ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
@@ -107,6 +114,10 @@ void ParamGroup::start_unshard() {
   if (state_ == GroupState::kGathering || state_ == GroupState::kUnsharded) {
     return;
   }
+  if (all_are_whole(views_)) {
+    state_ = GroupState::kGathering;
+    return;
+  }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const auto on_gather = streams_->gather.enter();
   for (ShardedParam* param : views_) {
@@ -138,6 +149,10 @@ void ParamGroup::wait_unshard() {
   if (state_ != GroupState::kGathering) {
     return;
   }
+  if (all_are_whole(views_)) {
+    state_ = GroupState::kUnsharded;
+    return;
+  }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (waits_on_host()) {
     finish_gather();
@@ -156,6 +171,10 @@ void ParamGroup::reshard() {
   if (state_ == GroupState::kSharded) {
     return;
   }
+  if (all_are_whole(views_)) {
+    state_ = GroupState::kSharded;
+    return;
+  }
   for (ShardedParam* param : views_) {
     param->free_unsharded(buffers_->gather);
     param->drop_slice(buffers_->compute);
@@ -166,6 +185,10 @@ void ParamGroup::reshard() {
 
 void ParamGroup::reshard_to_slices() {
   if (state_ != GroupState::kUnsharded) {
+    return;
+  }
+  if (all_are_whole(views_)) {
+    state_ = GroupState::kPostForward;
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
@@ -224,9 +247,7 @@ bool ParamGroup::has_unsharded_grads() const {
 bool ParamGroup::reduces_nothing() const {
   return shard_comm(Lane::kReduce).size() == 1 && replicate_comm() == nullptr &&
          settings_.gradient_divide_factor.value_or(1) == 1 && !settings_.all_reduce_hook &&
-         !settings_.reduce_unused_parameters &&
-         std::all_of(trainable_.begin(), trainable_.end(),
-                     [](const ShardedParam* param) { return param->is_whole(); });
+         !settings_.reduce_unused_parameters && all_are_whole(trainable_);
 }
 
 void ParamGroup::keep_gradients_as_they_are() {

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "core/nn/module.h"
 #include "tests/core/fsdp/streams/scenario.h"
 #include "tests/support/recording_device/backend.h"
@@ -51,6 +53,21 @@ TEST(Streams, ALoneRankKeepsItsParametersWholeOnItsDevice) {
       EXPECT_EQ(param->sharded().device(), root->mesh().device());
     }
   });
+}
+
+// What a device is asked for costs the host microseconds each time, and there would be hundreds.
+TEST(Streams, TheUnitsOfALoneRankAskNoStreamToWait) {
+  const auto waits_of_a_step = [](int64_t blocks) {
+    Scenario alone;
+    alone.ranks = 1;
+    alone.model.blocks = blocks;
+    alone.blocks.resize(static_cast<size_t>(blocks));
+    std::iota(alone.blocks.begin(), alone.blocks.end(), 0);
+    const Recording recording = record(alone);
+    EXPECT_EQ(recording.problems, std::vector<std::string>{});
+    return recording.waits_before[2] - recording.waits_before[1];
+  };
+  EXPECT_EQ(waits_of_a_step(1), waits_of_a_step(5));
 }
 
 TEST(Streams, IgnoredParametersAreOnTheDeviceOfTheMesh) {
