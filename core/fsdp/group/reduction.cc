@@ -215,7 +215,8 @@ void divide(ReduceInFlight& in_flight, double divisor) {
 
 at::Tensor local_part(const ShardedParam& param, const at::Tensor& padded) {
   const ShardLayout& layout = param.layout();
-  return padded.narrow(0, 0, layout.local_numel()).view(layout.local_shape());
+  const bool is_full = padded.numel() == layout.local_numel();
+  return (is_full ? padded : padded.narrow(0, 0, layout.local_numel())).view(layout.local_shape());
 }
 
 // If their shards are there.

@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/Storage.h>
+#include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -188,9 +190,13 @@ void ShardedParam::keep_slice(int index, int count, KeptBuffers& buffers) {
   }
 }
 
+// As views are made in ATen. Through the dispatcher it would take two operators, for each parameter
+// of each gather.
 at::Tensor ShardedParam::unsharded_flat() const {
-  at::Tensor flat = at::empty({0}, unsharded_.options().requires_grad(false));
-  flat.set_(unsharded_.storage(), 0, {layout_.world * layout_.padded_numel()}, {1});
+  at::Tensor flat = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(unsharded_.storage()), unsharded_.key_set(),
+      unsharded_.dtype());
+  flat.unsafeGetTensorImpl()->set_sizes_contiguous({layout_.world * layout_.padded_numel()});
   return flat;
 }
 
