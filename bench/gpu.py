@@ -142,9 +142,13 @@ def command_of(side: Side, args: argparse.Namespace, flags: list[str]) -> list[s
 # --------------------------------------------------------------------------------- figures
 
 
+def layers_of(config: dict[str, Any]) -> int:
+    return config.get("num_hidden_layers") or config["n_layer"]
+
+
 def flops_of_a_token(config: dict[str, Any], parameters: int, seq_len: int) -> float:
     """6 x parameters without embedding but with head + 12 L W S, forward and backward."""
-    layers = config.get("num_hidden_layers") or config["n_layer"]
+    layers = layers_of(config)
     width = config.get("hidden_size") or config["n_embd"]
     without = 0 if config["tie_word_embeddings"] else config["vocab_size"] * width
     without += config.get("n_positions", 0) * width
@@ -200,6 +204,15 @@ def compare(by_side: dict[str, list[dict]]) -> dict[str, Any]:
         },
         "by_round": by_side,
     }
+
+
+def unit_cost(result: dict[str, Any], layers: int) -> float | None:
+    """What a unit takes of a step, in us, where ours ran with a unit a layer and with one in all."""
+    sides = result["sides"]
+    if not {"ours", "ours-one-unit"} <= sides.keys():
+        return None
+    difference = sides["ours"]["step_time_s"] - sides["ours-one-unit"]["step_time_s"]
+    return 1e6 * difference / layers
 
 
 def table(result: dict[str, Any]) -> str:
@@ -276,6 +289,7 @@ def measure(preset: str, args: argparse.Namespace) -> dict[str, Any]:
                 f"{found['step_time_s']:.3f} s a step",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
+    compared = compare(by_side)
     return {
         "bench": "gpu",
         "preset": preset,
@@ -295,7 +309,8 @@ def measure(preset: str, args: argparse.Namespace) -> dict[str, Any]:
         "ours_args": args.ours_args,
         "python_args": args.python_args,
         "failures": failures,
-        **compare(by_side),
+        "unit_cost_us": unit_cost(compared, layers_of(work["config"])),
+        **compared,
     }
 
 
@@ -364,6 +379,8 @@ def main(argv: list[str] | None = None) -> int:
         result = measure(preset, args)
         failed = failed or bool(result["failures"])
         print(table(result), "\n", sep="\n")
+        if result["unit_cost_us"] is not None:
+            print(f"a unit: {result['unit_cost_us']:.0f} us of a step\n")
         print(json.dumps(result), flush=True)
     return 1 if failed else 0
 
