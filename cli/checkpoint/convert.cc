@@ -1,7 +1,11 @@
+#include <cctype>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
@@ -32,11 +36,29 @@ struct ConvertArguments {
   int64_t step = 0;
 };
 
+constexpr char kFormatNames[] = "dcp, safetensors, pth, model, pth-per-rank";
+
+// Whether a name ends like that of a file: what begins with a digit is no suffix, as in run-1.5.
+bool has_suffix(const std::filesystem::path& path) {
+  const std::string suffix = path.extension().string();
+  return suffix.size() > 1 && std::isalpha(static_cast<unsigned char>(suffix[1])) != 0;
+}
+
 std::string format_of(const std::filesystem::path& target) {
   if (target.extension() == ".safetensors") {
     return "safetensors";
   }
-  return config::is_torch_file(target) ? "pth" : "dcp";
+  if (config::is_torch_file(target)) {
+    return "pth";
+  }
+  std::error_code error;
+  require(!has_suffix(target) || target.extension() == ".dcp" ||
+              std::filesystem::is_directory(target, error),
+          target.string() + ": the suffix " + target.extension().string() +
+              " is of no format: expected .safetensors, .pth, .pt, .bin, a directory's name for a "
+              "DCP checkpoint, or --format " +
+              kFormatNames);
+  return "dcp";
 }
 
 // Throws UsageError for what the library would refuse, or what another format alone has.
@@ -65,7 +87,8 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
   app.add_option("to", out->to, "File or directory to write")->required()->option_text("TO");
   app.add_option(
          "--format", out->format,
-         "Format of TO: dcp, safetensors, pth, model (config.json and safetensors), pth-per-rank")
+         "Format of TO: dcp, safetensors, pth, model (config.json and safetensors), pth-per-rank; "
+         "names of parameters, without \"model\" above, remain a state_dict in pth")
       ->check(CLI::IsMember({"dcp", "safetensors", "pth", "model", "pth-per-rank"}))
       ->option_text("TEXT (by TO's name, else dcp)");
   app.add_flag(

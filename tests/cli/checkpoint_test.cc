@@ -293,6 +293,30 @@ TEST(Convert, MistakesNameTheFlag) {
   }
 }
 
+// A directory with a file's name would surprise whoever misspelt the suffix.
+TEST(Convert, ToAFileOfNoKnownFormatIsRefused) {
+  const std::string folder = empty_directory();
+  for (const char* name : {"/out.xyz", "/model.safetensor", "/.hidden.ckpt"}) {
+    const Outcome outcome = fsdp2({"convert", "from", folder + name});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(folder + name + ": the suffix ."));
+    EXPECT_THAT(outcome.err, HasSubstr("--format dcp, safetensors, pth, model, pth-per-rank\n"));
+  }
+  for (const char* name : {"/run-1.5", "/step-00000100", "/run.dcp", "/out.xyz/"}) {
+    EXPECT_THAT(fsdp2({"convert", folder + "/nothing", folder + name}).err,
+                HasSubstr("/nothing: "));
+  }
+}
+
+TEST(Convert, OfAnEmptyFileSaysSo) {
+  const std::string file = empty_directory() + "/empty.pth";
+  write_file(file, "");
+  const Outcome outcome = fsdp2({"convert", file, file + ".pth"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err, "fsdp2 convert: " + file +
+                             ": is an empty file: expected one of torch.save or safetensors\n");
+}
+
 TEST(Convert, OverTheSeriesThatItReadsFromIsRefused) {
   const std::string folder = empty_directory();
   run_to_end(1, {"--stop-step", "1", "--save-dir", folder + "/step-00000001"});

@@ -16,6 +16,8 @@ namespace {
     FSDP2_CHECK(!is_old_torch_file(content), Code::kUnsupported,
                 "{}: is in torch.save's format of before 1.6: load it in Python and save it again",
                 path);
+    FSDP2_CHECK(!content.begin().empty(), Code::kCorruptData,
+                "{}: is an empty file: expected one of torch.save or safetensors", path);
     fail(Code::kUnsupported, "{}: is neither a file of torch.save nor safetensors", path);
   }
   FSDP2_CHECK(!content.has_name_ending(".distcp"), Code::kCorruptData,

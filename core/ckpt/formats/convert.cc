@@ -71,8 +71,9 @@ bool holds_tensor(const PythonValue& value) {
 // Objects that need more than plain data are of the program that wrote them; damage is an error.
 bool Conversion::is_plain(const StateEntry& object) const {
   try {
-    FSDP2_CHECK(!holds_tensor(source_->read_object(object)), Code::kUnsupported,
-                "tensors are inside it, in a tuple for one, where no format has a place for them");
+    FSDP2_CHECK(
+        !holds_tensor(source_->read_object(object)), Code::kUnsupported,
+        "tensors are inside it, for example in a tuple, where no format has a place for them");
     return true;
   } catch (const Error& error) {
     if (error.code() != Code::kUnsupported) {
@@ -84,7 +85,9 @@ bool Conversion::is_plain(const StateEntry& object) const {
   }
 }
 
-// Which entries go, and where.
+// Which entries go, and where. Loaders look for a run's model under "model", but for that of a
+// .pth file, which may be a state_dict: what has the names of one remains one there, as in
+// PyTorch's dcp_to_torch_save.
 void Conversion::choose() {
   const std::vector<StateEntry>& entries = source_->entries();
   const bool has_model = std::any_of(entries.begin(), entries.end(), is_under_model);
@@ -99,7 +102,8 @@ void Conversion::choose() {
     }
     if (needs_flat()) {
       path = {name_of(has_model ? StatePath(path.begin() + 1, path.end()) : path)};
-    } else if (!has_model && entry.dtype && (is_flat || options_.model_only)) {
+    } else if (!has_model && entry.dtype && (is_flat || options_.model_only) &&
+               options_.format != CheckpointFormat::kPth) {
       path.insert(path.begin(), std::string(kModel));
     }
     if (!entry.dtype && !is_plain(entry)) {

@@ -2,7 +2,8 @@
 //
 // Formats of whole models (safetensors, Hugging Face directories, flat .pth files) hold names of
 // parameters; the others hold trees with the model under "model". From a tree to a flat format goes
-// the model alone; the other way it is put under "model".
+// the model alone; the other way it is put under "model". A .pth file of names of parameters is a
+// state_dict.
 #pragma once
 
 #include <cstdint>

@@ -113,6 +113,21 @@ TEST_F(Convert, ModelAloneOfATorchFileIsAStateDict) {
   EXPECT_TRUE(is_filled(*open_checkpoint(path("model.pth")), "a", value_of("a")));
 }
 
+// As PyTorch's dcp_to_torch_save writes it, and as load_state_dict reads it.
+TEST_F(Convert, NamesOfParametersRemainAStateDictInATorchFile) {
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"layer.weight"}, at::ones({4, 2}), 2);
+  builder.add_tensor({"layer.bias"}, at::full({4}, 2), 2);
+  builder.write();
+  convert("model.pth", CheckpointFormat::kPth);
+  const auto flat = open_checkpoint(path("model.pth"));
+  EXPECT_EQ(flat->entries().size(), 2);
+  EXPECT_EQ(flat->entries().front().path.size(), 1);
+  EXPECT_TRUE(is_filled(*flat, "layer.bias", 2));
+  convert("again", CheckpointFormat::kDcpDirectory);
+  EXPECT_TRUE(is_filled(*open_checkpoint(path("again")), "model.layer.bias", 2));
+}
+
 // What a run of ours keeps beside the model.
 TEST_F(Convert, ValuesUnderOurNameGoIntoTorchFilesOfEachRankAndBack) {
   DcpBuilder builder(path("run"));
