@@ -226,6 +226,12 @@ void Job::ended(int local_rank, int status) {
   if ((!by_signal && number == 0) || phase_ != Phase::kRunning) {
     return;
   }
+  if (by_signal && number == SIGKILL && is_insisted_on()) {
+    exit_code_ = 128 + SIGINT;
+    say("SIGINT came twice: the ranks are killed");
+    enter(Phase::kKilled, kGraceTime);
+    return;
+  }
   exit_code_ = by_signal ? 128 + number : number;
   std::string text = "rank " + std::to_string(options_.rank(local_rank));
   text += by_signal

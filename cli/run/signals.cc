@@ -59,6 +59,8 @@ void signal_rank(size_t index, int signal) { send_to(index, signal); }
 
 void signal_ranks(int signal) { send(signal); }
 
+bool is_insisted_on() { return g_interrupts.load() > 1; }
+
 SignalsHeld::SignalsHeld() {
   sigset_t set;
   sigemptyset(&set);

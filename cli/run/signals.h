@@ -19,6 +19,9 @@ void signal_rank(size_t index, int signal);
 // Sends a signal to all running ranks.
 void signal_ranks(int signal);
 
+// Whether a second SIGINT has come.
+bool is_insisted_on();
+
 // Holds signals back while it lives.
 class SignalsHeld {
  public:

@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <regex>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "tests/cli/process.h"
 
@@ -242,6 +244,20 @@ TEST(RunSignal, ThatEndsRanksGivesTheExitCode) {
   ASSERT_TRUE(job.wait_for_output("ready\n", 2));
   kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
+}
+
+// As Ctrl-C does it, for ranks that the first one does not end.
+TEST(RunSignal, InterruptsOnceMoreKillTheRanks) {
+  Process job(launched(2, {"sh", "-c", "trap '' INT; echo ready; exec sleep 100"}), merged());
+  ASSERT_TRUE(job.wait_for_output("ready\n", 2));
+  kill(job.pid(), SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  kill(job.pid(), SIGINT);
+  const Outcome outcome = job.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGINT);
+  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: SIGINT came twice: the ranks are killed\n"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("memory")));
 }
 
 TEST(RunSignal, ThatKillsTheLauncherKillsTheRanks) {
