@@ -60,7 +60,8 @@ void Journal::introduce() {
   }
   say(run_.resumed.story);
   if (run_.resumed.next_step >= run_.stop) {
-    say("no steps are left: this run ends at step " + std::to_string(run_.stop));
+    say("nothing left to do: step " + std::to_string(run_.resumed.next_step) + " of " +
+        std::to_string(run_.stop));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/arguments.h"
 #include "cli/train/complaint.h"
 #include "cli/train/report/memory.h"
 #include "cli/train/sample.h"
@@ -48,6 +49,7 @@ PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on, StartUp& sta
   units = options.pregather ? unit_names(shard) : std::vector<std::string>();
   start_up.ended("optimizer");
   resumed = resume(options, mesh, state());
+  check_steps_left();
   start_up.ended("checkpoint");
 }
 
@@ -64,6 +66,18 @@ void PreparedRun::settle_length() {
   const auto data = info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader.get());
   settle_epochs(&plan, data.steps_per_epoch);
   stop = options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps;
+}
+
+// Whoever names a checkpoint wants steps behind it. --resume auto goes on with a run whatever has
+// ended it, and may find it done.
+void PreparedRun::check_steps_left() const {
+  const bool names_checkpoint = !options.resume.empty() && !options.resumes_from_save_dir();
+  if (names_checkpoint && resumed.next_step >= stop) {
+    throw UsageError("--resume " + options.resume + ": nothing left to do: step " +
+                     std::to_string(resumed.next_step) + " of " + std::to_string(stop) +
+                     ": expected a run of more steps, or --resume auto, which ends a finished run "
+                     "with exit code 0");
+  }
 }
 
 void PreparedRun::keep_units_within_budget() {

@@ -55,6 +55,7 @@ struct PreparedRun {
  private:
   void check_model();
   void settle_length();
+  void check_steps_left() const;
   void keep_units_within_budget();
 };
 

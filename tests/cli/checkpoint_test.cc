@@ -53,8 +53,22 @@ TEST(TrainCheckpoints, OfASeriesAreGoneOnFromToTheBit) {
   const Training resumed = run_to_end(2, {"--resume", folder});
   EXPECT_THAT(resumed.outcome.err, HasSubstr("step-00000004 at step 4"));
   EXPECT_EQ(losses(resumed), last(losses(whole), 2));
-  const Training finished = run_to_end(2, {"--stop-step", "4", "--resume", folder});
-  EXPECT_THAT(finished.outcome.err, HasSubstr("no steps are left: this run ends at step 4"));
+}
+
+// A job that starts again by itself may find its run done; who names a checkpoint wants more steps.
+TEST(TrainCheckpoints, OfADoneRunEndWellUnlessTheyAreNamed) {
+  const std::string folder = empty_directory();
+  const Arguments ends = {"--stop-step", "2", "--save-dir", folder, "--save-every", "2"};
+  run_to_end(2, ends);
+  const Training done = run_to_end(2, joined(ends, {"--resume", "auto"}));
+  EXPECT_THAT(done.outcome.err, HasSubstr("nothing left to do: step 2 of 2"));
+  EXPECT_TRUE(done.steps.empty());
+  const Training named = train(2, joined(kRun, {"--stop-step", "2", "--resume", folder}));
+  EXPECT_EQ(named.outcome.exit_code, 2);
+  EXPECT_EQ(named.outcome.err_lines_with("--resume " + folder + ": nothing left to do: step 2 of 2")
+                .size(),
+            1U)
+      << named.outcome.err;
 }
 
 // The step and the data go on, and the first step after them is that of an optimizer without state.
