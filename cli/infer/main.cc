@@ -18,8 +18,8 @@ bool is_first_rank() { return rank_in_environment().empty() || rank_in_environme
 int run(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
   const bool scores = program.filename() == "fsdp2-score";
   return exit_code_of(scores ? "fsdp2 score" : "fsdp2 generate", [&] {
-    show_library_log();
     try {
+      show_library_log();
       scores ? score(arguments) : generate(arguments);
     } catch (const UsageError&) {
       if (is_first_rank()) {

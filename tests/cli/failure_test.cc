@@ -123,7 +123,9 @@ TEST_F(BadInput, ShapeThatDisagrees) {
 
 TEST_F(BadInput, ConfigThatIsNoJson) {
   write_file(model() + "/config.json", "{");
-  expect_told(train_on_2(), 2, "config.json");
+  expect_told(train_on_2(), 2,
+              "config.json is not valid JSON: line 1, column 2: syntax error while parsing object "
+              "key - unexpected end of input");
 }
 
 TEST_F(BadInput, NoTokens) {

@@ -257,6 +257,11 @@ TEST(Infer, RefusesInOneLine) {
   const Outcome odd = infer(3, score_arguments({}));
   EXPECT_EQ(odd.exit_code, 2);
   EXPECT_EQ(odd.err_lines_with("--global-batch 4 is not a multiple").size(), 1U) << odd.err;
+  const Outcome loud =
+      run(launched(2, joined({fsdp2_program(), "generate", "--prompt", "a"}, kModel)),
+          with_variable("FSDP2_LOG", "loud"));
+  EXPECT_EQ(loud.exit_code, 2);
+  EXPECT_EQ(loud.err_lines_with("FSDP2_LOG loud: 'loud' is no level").size(), 1U) << loud.err;
 }
 
 TEST(Infer, RanksThatDifferAreToldTheFlag) {

@@ -32,6 +32,13 @@ bool is_name(const std::string& text) {
          });
 }
 
+// A parser's message without what is of the parser alone: "line 2, column 1: syntax error ...".
+std::string without_library_names(const std::string& message) {
+  std::string text = message.substr(message.find("] ") + 2);
+  const std::string beginning = "parse error at ";
+  return text.rfind(beginning, 0) == 0 ? text.substr(beginning.size()) : text;
+}
+
 thread_local ReadKeys* noted_keys = nullptr;
 
 }  // namespace
@@ -49,7 +56,8 @@ ConfigReader::ConfigReader(const std::string& text) {
       return true;
     });
   } catch (const Json::exception& error) {
-    fail(Code::kInvalidArgument, "config.json is not valid JSON: {}", error.what());
+    fail(Code::kInvalidArgument, "config.json is not valid JSON: {}",
+         without_library_names(error.what()));
   }
   FSDP2_CHECK(json_.is_object(), Code::kInvalidArgument,
               "config.json: expected a JSON object, found {}", shown(json_));
