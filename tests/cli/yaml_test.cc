@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -67,6 +68,25 @@ TEST_P(YamlExample, TrainsTheSameFromWhatItPrints) {
 INSTANTIATE_TEST_SUITE_P(All, YamlExample,
                          ::testing::Values("plain", "roll", "mm", "mm_legacy", "vision"),
                          [](const auto& info) { return info.param; });
+
+TEST(FineTuning, OfTheExamplesLowersTheLossOfText) {
+  for (const std::string name : {"qwen3", "moe"}) {
+    const Training training = train(2, {example(name), "--steps", "3"});
+    ASSERT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+    ASSERT_EQ(training.steps.size(), 3U);
+    EXPECT_LT(last_loss(training), first_loss(training) - 0.5) << name;
+  }
+}
+
+// Before the other role has trained it, the model knows nothing of bytes.
+TEST(InferenceRole, OfTheExampleScoresItsModel) {
+  const Outcome outcome = run(launched(
+      2, {fsdp2_program(), "score", example("qwen3"), "--role", "reference", "--batches", "2"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json line = Json::parse(lines_of(outcome.out).back());
+  EXPECT_EQ(line.at("n_labels"), 2 * 2 * 4 * 64);
+  EXPECT_NEAR(line.at("loss").get<double>(), std::log(384), 1);
+}
 
 // The losses of examples/c/configured, by step.
 std::vector<double> losses_in_c(int ranks, const std::vector<std::string>& arguments) {
