@@ -1,140 +1,95 @@
 // fsdp2-bench, which `fsdp2 bench` becomes: training on this machine's CPUs, measured against the
-// fastest matrix products that they compute.
-#include <array>
-#include <cstdio>
+// fastest matrix products that they compute, and beside Python's FSDP2 where there is one.
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/arguments.h"
 #include "cli/bench/options.h"
 #include "cli/bench/product_peak.h"
+#include "cli/bench/python_side.h"
+#include "cli/bench/report.h"
 #include "cli/bench/training_run.h"
 #include "cli/end_process.h"
 #include "cli/interruption.h"
 #include "cli/library.h"
-#include "cli/machine/child_program.h"
-#include "cli/machine/size_text.h"
 
 namespace fsdp2::cli {
 namespace {
 
 constexpr int64_t kProductSize = 2048;
 constexpr int64_t kQuickProductSize = 1024;
-constexpr double kPythonSeconds = 120;  // importing torch may take that long the first time
-
-struct Line {
-  std::string model;
-  RunFigures run;
-};
-
-struct Bench {
-  ProductPeak peak;
-  std::vector<Line> lines;
-  std::string torch;  // the version that Python has; "": none
-};
 
 void say(const std::string& text) { std::cerr << "fsdp2 bench: " << text << std::endl; }
 
-std::string counted(int64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+// The Python that takes part, or none, and then what keeps it from that.
+std::unique_ptr<PythonSide> find_python(const BenchOptions& options, std::string* obstacle) {
+  if (options.python == "none") {
+    return nullptr;
+  }
+  auto side = std::make_unique<PythonSide>(options.may_skip_python() ? "python3" : options.python);
+  if (side->obstacle().empty()) {
+    return side;
+  }
+  if (!options.may_skip_python()) {
+    throw Failure("--python " + side->obstacle() +
+                  "; expected a Python with torch of 2.6 or later, transformers and safetensors");
+  }
+  *obstacle = side->obstacle();
+  return nullptr;
 }
 
-std::string version_of_torch() {
+// A model of ours alone keeps Python out, of that model's table only.
+void run_python(const TrainingRuns& runs, const PythonSide& python, const BenchOptions& options,
+                ModelBench* bench) {
   try {
-    const ChildEnd end =
-        run_child({"/usr/bin/env", "python3", "-c", "import torch; print(torch.__version__)"}, {},
-                  kPythonSeconds);
-    return end.exit_code == 0 ? end.out.substr(0, end.out.find('\n')) : "";
-  } catch (const std::exception&) {
-    return "";
+    bench->python.push_back(runs.python(python));
+  } catch (const Failure& failure) {
+    if (!options.may_skip_python()) {
+      throw;
+    }
+    bench->python.clear();
+    bench->python_obstacle = failure.what();
   }
 }
 
-Bench measure(const BenchOptions& options, const std::string& program) {
+ModelBench measure_model(const std::string& fsdp2, const std::string& model,
+                         const BenchOptions& options, const PythonSide* python) {
+  const std::string job = ": " + counted(options.steps, "step") + " on " +
+                          counted(options.ranks, "rank") + " with " +
+                          counted(options.threads, "thread");
+  ModelBench bench;
+  bench.model = model;
+  TrainingRuns runs(fsdp2, model, options);
+  if (python != nullptr) {
+    runs.write_weights();
+  }
+  for (int64_t round = 0; round < options.rounds; ++round) {
+    say(model + job);
+    bench.ours.push_back(runs.ours());
+    if (python != nullptr && bench.python_obstacle.empty()) {
+      say(model + ": the same with Python's FSDP2");
+      run_python(runs, *python, options, &bench);
+    }
+  }
+  return bench;
+}
+
+Bench measure(const BenchOptions& options, const std::string& fsdp2) {
   Bench bench;
+  const std::unique_ptr<PythonSide> python = find_python(options, &bench.python_obstacle);
+  bench.torch = python == nullptr ? "" : python->torch_version();
   const std::string dtype = options.param_dtype == "none" ? "fp32" : options.param_dtype;
   say("matrix products, " + counted(options.peak_threads(), "thread"));
   bench.peak = measure_product_peak(options.quick ? kQuickProductSize : kProductSize, dtype,
                                     options.peak_threads());
   for (const std::string& model : options.models) {
-    say(model + ": " + counted(options.steps, "step") + " on " + counted(options.ranks, "rank") +
-        " with " + counted(options.threads, "thread"));
-    bench.lines.push_back({model, run_training(program, model, options)});
+    bench.models.push_back(measure_model(fsdp2, model, options, python.get()));
   }
-  bench.torch = version_of_torch();
   return bench;
-}
-
-nlohmann::ordered_json json_of(const Bench& bench, const BenchOptions& options) {
-  nlohmann::ordered_json runs = nlohmann::ordered_json::array();
-  for (const Line& line : bench.lines) {
-    runs.push_back({{"model", line.model},
-                    {"parameters", line.run.parameters},
-                    {"step_time_s", line.run.step_s},
-                    {"tokens_per_s", line.run.tokens_per_s},
-                    {"mfu", model_flops_utilisation(line.run, bench.peak.tflops)},
-                    {"peak_rss_bytes", line.run.peak_rss_bytes}});
-  }
-  return {{"event", "bench"},
-          {"ranks", options.ranks},
-          {"threads", options.threads},
-          {"seq_len", options.seq_len},
-          {"global_batch", options.ranks * options.micro_batch},
-          {"steps", options.steps},
-          {"param_dtype", options.param_dtype},
-          {"product",
-           {{"size", bench.peak.size},
-            {"dtype", bench.peak.dtype},
-            {"threads", bench.peak.threads},
-            {"tflops", bench.peak.tflops}}},
-          {"runs", runs},
-          {"python_torch", bench.torch}};
-}
-
-std::string row(const std::array<std::string, 6>& cells) {
-  std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(), "%-20.40s %12s %10s %10s %7s %12s\n", cells[0].c_str(),
-                cells[1].c_str(), cells[2].c_str(), cells[3].c_str(), cells[4].c_str(),
-                cells[5].c_str());
-  return text.data();
-}
-
-std::string fixed(double number, int digits) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, number);
-  return text.data();
-}
-
-std::string table_of(const Bench& bench, const BenchOptions& options) {
-  std::string text = "products of " + std::to_string(bench.peak.size) + " x " +
-                     std::to_string(bench.peak.size) + " matrices in " + bench.peak.dtype + " by " +
-                     counted(bench.peak.threads, "thread") + ": " + fixed(bench.peak.tflops, 4) +
-                     " TFLOP/s, the peak below\n" + counted(options.ranks, "rank") + " with " +
-                     counted(options.threads, "thread") + ", a step of " +
-                     std::to_string(options.ranks * options.micro_batch) + " x " +
-                     std::to_string(options.seq_len) + " tokens\n\n" +
-                     row({"model", "parameters", "step, s", "tokens/s", "mfu", "peak memory"});
-  for (const Line& line : bench.lines) {
-    text += row({line.model, std::to_string(line.run.parameters), fixed(line.run.step_s, 3),
-                 fixed(line.run.tokens_per_s, 1),
-                 fixed(100 * model_flops_utilisation(line.run, bench.peak.tflops), 1) + " %",
-                 size_text(line.run.peak_rss_bytes)});
-  }
-  text +=
-      "\nmfu = 6 x parameters x tokens/s / peak: the part of the peak that the model's own "
-      "products\n"
-      "reach; neither attention nor recomputation counts\n"
-      "step: median, without the first; peak memory: of the fullest rank, program and libraries "
-      "included\n\n";
-  const std::string command = "python bench/side_by_side.py --nproc " +
-                              std::to_string(options.ranks) + " (bench/README.md)";
-  return text + (bench.torch.empty() ? "Python has no torch here; where it has, " + command +
-                                           " runs Python's FSDP2 beside libfsdp2\n"
-                                     : "Python has torch " + bench.torch + ": " + command +
-                                           " runs its FSDP2 beside libfsdp2\n");
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -144,7 +99,7 @@ int run(const std::vector<std::string>& arguments) {
       note_interruptions();
       const auto own = std::filesystem::read_symlink("/proc/self/exe");
       const Bench bench = measure(options, (own.parent_path() / "fsdp2").string());
-      std::cout << (options.json ? json_of(bench, options).dump() + "\n" : table_of(bench, options))
+      std::cout << (options.json ? json_of(bench, options) : table_of(bench, options))
                 << std::flush;
     }
     return 0;

@@ -16,12 +16,14 @@ namespace {
 constexpr int64_t kMostRanks = 256;
 constexpr int64_t kMostTokens = 1 << 20;
 constexpr int64_t kMostSteps = 10000;
+constexpr int64_t kMostRounds = 1000;
 
 constexpr char kFooter[] =
-    "Run nothing else on the machine meanwhile. With one rank per core and --threads 1, the "
-    "figures\n"
-    "are those that bench/README.md compares with Python's.\n\n"
-    "  fsdp2 bench --ranks 2 --threads 1 --quick";
+    "Run nothing else on the machine meanwhile. Beside Python, both sides begin with the same\n"
+    "weights and read the same tokens; a round is a run of libfsdp2, then one of Python's "
+    "FSDP2.\n\n"
+    "  fsdp2 bench --ranks 2 --threads 1 --quick\n"
+    "  fsdp2 bench --ranks 2 --threads 1 --rounds 3 --python .venv/bin/python";
 
 int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
@@ -54,6 +56,8 @@ void check_options(const BenchOptions& o) {
   require_within("--seq-len", o.seq_len, 1, kMostTokens);
   require_within("--micro-batch", o.micro_batch, 1, kMostTokens);
   require_within("--steps", o.steps, 2, kMostSteps);
+  require_within("--rounds", o.rounds, 1, kMostRounds);
+  require(!o.python.empty(), "--python '': expected a Python program, auto or none");
   require(std::isfinite(o.timeout_s) && o.timeout_s > 0 && o.timeout_s <= 86400,
           "--timeout-s must be more than 0 and at most a day");
 }
@@ -66,8 +70,7 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
   BenchOptions o;
   CLI::App app(
       "Trains models for some steps on this machine's CPUs, and compares their speed with the "
-      "CPUs' "
-      "peak.",
+      "CPUs' peak, and with Python's FSDP2 where there is one.",
       "fsdp2 bench");
   set_style(app, "[OPTIONS]");
   const auto add_count = [&](const char* name, int64_t* value, const char* help,
@@ -91,6 +94,12 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
          help_with_choices("Dtype for gathering and computing", config::dtype_names_or_none()))
       ->option_text("TEXT (none)")
       ->check(CLI::IsMember(config::dtype_names_or_none()));
+  app.add_option("--python", o.python,
+                 "Python whose FSDP2 trains the same models beside libfsdp2; auto: python3, where "
+                 "it has torch, transformers and safetensors; none: do without")
+      ->option_text("PROGRAM (auto)");
+  add_count("--rounds", &o.rounds, "Runs of each side, in turn; figures are medians over them",
+            "1");
   app.add_flag("--quick", o.quick, "Take the smallest preset, small matrices and 3 steps");
   app.add_flag("--json", o.json, "Write one JSON object instead of the table");
   add_number(app, "--timeout-s", &o.timeout_s, "Seconds that a run may take")

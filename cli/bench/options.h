@@ -15,10 +15,13 @@ struct BenchOptions {
   int64_t micro_batch = 1;
   int64_t steps = 5;
   std::string param_dtype = "none";
+  std::string python = "auto";  // a program, auto or none
+  int64_t rounds = 1;
   bool quick = false;
   bool json = false;
   double timeout_s = 900;
 
+  bool may_skip_python() const { return python == "auto"; }
   // The threads whose peak is measured: those of all ranks, but no more than there are cores.
   int64_t peak_threads() const;
 };

@@ -1,17 +1,12 @@
 #include "cli/bench/training_run.h"
 
-#include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "cli/library.h"
-#include "cli/machine/scratch_directory.h"
-#include "cli/machine/training_job.h"
 
 namespace fsdp2::cli {
 
 namespace {
+
+using Texts = std::vector<std::string>;
 
 // Tokens that every vocabulary of at least 256 has, 16 bits each: some windows, which a run takes
 // again and again.
@@ -27,73 +22,73 @@ std::string made_up_tokens(int64_t seq_len) {
   return bytes;
 }
 
-TrainingJob job_of(const std::string& program, const std::string& model, const std::string& tokens,
-                   const BenchOptions& options) {
-  TrainingJob job;
-  job.program = program;
-  job.ranks = options.ranks;
-  job.arguments = {"--quiet",
-                   "--device",
-                   "cpu",
-                   "--model-config",
-                   model,
-                   "--tokens",
-                   tokens,
-                   "--steps",
-                   std::to_string(options.steps),
-                   "--seq-len",
-                   std::to_string(options.seq_len),
-                   "--micro-batch",
-                   std::to_string(options.micro_batch),
-                   "--param-dtype",
-                   options.param_dtype,
-                   "--threads",
-                   std::to_string(options.threads)};
-  job.timeout_s = options.timeout_s;
-  return job;
-}
-
-double median(std::vector<double> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  return (numbers[(numbers.size() - 1) / 2] + numbers[numbers.size() / 2]) / 2;
-}
-
-// The figures of the steps after the first, and of the summary.
-RunFigures figures_of(const JobEnd& job, int64_t tokens_a_step) {
-  std::vector<double> seconds;
-  for (size_t i = 1; i < job.steps.size(); ++i) {
-    seconds.push_back(job.steps[i].at("step_time_s"));
-  }
-  if (seconds.empty()) {
-    throw Failure("fsdp2 train has reported no steps");
-  }
-  const std::vector<double> peaks = job.summary.at("peak_rss_bytes");
-  RunFigures figures;
-  figures.parameters = job.summary.at("parameters");
-  figures.step_s = median(std::move(seconds));
-  figures.tokens_per_s = static_cast<double>(tokens_a_step) / figures.step_s;
-  figures.peak_rss_bytes = *std::max_element(peaks.begin(), peaks.end());
-  return figures;
+Texts joined(Texts words, const Texts& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
 }
 
 }  // namespace
 
-RunFigures run_training(const std::string& program, const std::string& model,
-                        const BenchOptions& options) {
-  const ScratchDirectory scratch("fsdp2-bench");
-  const std::string tokens = scratch.write("tokens.bin", made_up_tokens(options.seq_len));
-  const JobEnd job = run_job(job_of(program, model, tokens, options));
-  if (job.end.timed_out) {
-    throw Failure(model + ": the run took longer than --timeout-s");
-  }
-  if (!job.is_well()) {
-    throw Failure(model + ": " + job.cause());
-  }
-  return figures_of(job, options.ranks * options.micro_batch * options.seq_len);
+TrainingRuns::TrainingRuns(const std::string& fsdp2, const std::string& model,
+                           const BenchOptions& options)
+    : fsdp2_(fsdp2),
+      model_(model),
+      options_(options),
+      scratch_("fsdp2-bench"),
+      tokens_(scratch_.write("tokens.bin", made_up_tokens(options.seq_len))),
+      model_arguments_({"--model-config", model}) {}
+
+// A step with a learning rate of 0 leaves them as they are drawn.
+void TrainingRuns::write_weights() {
+  const std::string directory = scratch_.path("model");
+  TrainingJob one_step;
+  one_step.program = fsdp2_;
+  one_step.arguments = joined(
+      {"--quiet", "--device", "cpu", "--tokens", tokens_, "--steps", "1", "--seq-len", "1",
+       "--global-batch", "1", "--optimizer", "sgd", "--lr", "0", "--save-pretrained", directory},
+      model_arguments_);
+  one_step.timeout_s = options_.timeout_s;
+  end_well(one_step);
+  model_arguments_ = {"--model", directory};
 }
 
-double model_flops_utilisation(const RunFigures& run, double peak_tflops) {
-  return 6 * static_cast<double>(run.parameters) * run.tokens_per_s / (peak_tflops * 1e12);
+RunFigures TrainingRuns::ours() const {
+  return figures_of(end_well(job({"--quiet", "--threads", std::to_string(options_.threads)})),
+                    tokens_a_step());
+}
+
+RunFigures TrainingRuns::python(const PythonSide& side) const {
+  TrainingJob run = job({});
+  run.trainer = side.trainer();
+  run.variables = {{"OMP_NUM_THREADS", std::to_string(options_.threads)}};
+  return figures_of(end_well(run), tokens_a_step());
+}
+
+// With the arguments that both sides take, and more.
+TrainingJob TrainingRuns::job(const Texts& arguments) const {
+  const Texts shared = {"--device",       "cpu",
+                        "--tokens",       tokens_,
+                        "--steps",        std::to_string(options_.steps),
+                        "--seq-len",      std::to_string(options_.seq_len),
+                        "--global-batch", std::to_string(global_batch()),
+                        "--param-dtype",  options_.param_dtype};
+  TrainingJob job;
+  job.program = fsdp2_;
+  job.ranks = options_.ranks;
+  job.arguments = joined(joined(model_arguments_, shared), arguments);
+  job.timeout_s = options_.timeout_s;
+  return job;
+}
+
+JobEnd TrainingRuns::end_well(const TrainingJob& job) const {
+  JobEnd end = run_job(job);
+  if (end.end.timed_out) {
+    throw Failure(model_ + ": the run took longer than --timeout-s");
+  }
+  if (!end.is_well()) {
+    throw Failure(model_ + ": " + (job.trainer.empty() ? end.cause() : python_cause(end.end)));
+  }
+  return end;
 }
 
 }  // namespace fsdp2::cli

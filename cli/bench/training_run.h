@@ -1,25 +1,41 @@
-// A job of `fsdp2 train` that runs some steps on made-up tokens, and what it took.
+// Jobs that train a model for some steps on made-up tokens, with libfsdp2 and with Python.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/bench/options.h"
+#include "cli/bench/python_side.h"
+#include "cli/bench/run_figures.h"
+#include "cli/machine/scratch_directory.h"
+#include "cli/machine/training_job.h"
 
 namespace fsdp2::cli {
 
-struct RunFigures {
-  int64_t parameters = 0;
-  double step_s = 0.0;  // median, without the first step
-  double tokens_per_s = 0.0;
-  double peak_rss_bytes = 0.0;  // of the fullest rank
+// The runs of one model, and their files.
+class TrainingRuns {
+ public:
+  // fsdp2: the path of the program. Throws Failure with what a job says is wrong, as all of these.
+  TrainingRuns(const std::string& fsdp2, const std::string& model, const BenchOptions& options);
+
+  // Draws the weights that both sides begin with from here on; Python needs them.
+  void write_weights();
+  RunFigures ours() const;
+  RunFigures python(const PythonSide& side) const;
+
+ private:
+  TrainingJob job(const std::vector<std::string>& arguments) const;
+  JobEnd end_well(const TrainingJob& job) const;
+  int64_t global_batch() const { return options_.ranks * options_.micro_batch; }
+  int64_t tokens_a_step() const { return global_batch() * options_.seq_len; }
+
+  const std::string fsdp2_;
+  const std::string model_;
+  const BenchOptions options_;
+  const ScratchDirectory scratch_;
+  const std::string tokens_;
+  std::vector<std::string> model_arguments_;
 };
-
-// program: the path of fsdp2. Throws Failure with what the job says is wrong.
-RunFigures run_training(const std::string& program, const std::string& model,
-                        const BenchOptions& options);
-
-// The part of the peak that the model's own operations are: 6 x parameters x tokens/s / peak.
-double model_flops_utilisation(const RunFigures& run, double peak_tflops);
 
 }  // namespace fsdp2::cli

@@ -32,9 +32,11 @@ std::string JobEnd::cause() const {
 }
 
 JobEnd run_job(const TrainingJob& job) {
-  std::vector<std::string> command = {
-      job.program, "run",  "--nproc-per-node", std::to_string(job.ranks), "--",
-      job.program, "train"};
+  std::vector<std::string> command = {job.program, "run", "--nproc-per-node",
+                                      std::to_string(job.ranks), "--"};
+  const std::vector<std::string> own = {job.program, "train"};
+  const std::vector<std::string>& trainer = job.trainer.empty() ? own : job.trainer;
+  command.insert(command.end(), trainer.begin(), trainer.end());
   command.insert(command.end(), job.arguments.begin(), job.arguments.end());
   JobEnd result;
   result.end = run_child(command, job.variables, job.timeout_s, job.data_bytes);

@@ -1,4 +1,5 @@
-// Jobs of `fsdp2 train` on this machine, which a command starts to see what they do.
+// Jobs of `fsdp2 train`, or of a trainer with its metrics, on this machine, which a command starts
+// to see what they do.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace fsdp2::cli {
 struct TrainingJob {
   std::string program;  // the path of fsdp2
   int64_t ranks = 1;
-  std::vector<std::string> arguments;                          // of `fsdp2 train`
+  std::vector<std::string> trainer;                            // empty: `fsdp2 train`
+  std::vector<std::string> arguments;                          // of the trainer
   std::vector<std::pair<std::string, std::string>> variables;  // added to the environment
   double timeout_s = 0;
   double data_bytes = 0;  // as run_child has it

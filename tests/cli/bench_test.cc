@@ -15,15 +15,16 @@ namespace fsdp2::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
-Outcome bench(const Arguments& more) {
+Outcome bench(const Arguments& more, const RunIn& environment = {}) {
   const Arguments small = {
       "--model", repository_file("tests/parity/golden/models/tiny-llama") + "/config.json",
       "--quick", "--threads",
       "1",       "--seq-len",
       "32"};
-  RunIn how;
+  RunIn how = environment;
   how.timeout_s = 240;
   return run(joined(joined({fsdp2_program(), "bench"}, small), more), how);
 }
@@ -53,8 +54,62 @@ TEST(Bench, PrintsATableWithItsFormula) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("mfu = 6 x parameters x tokens/s / peak"));
   EXPECT_THAT(outcome.out, HasSubstr("149824"));
-  EXPECT_THAT(outcome.out, HasSubstr("bench/side_by_side.py"));
   EXPECT_THAT(outcome.err, HasSubstr(": 3 steps on 1 rank with 1 thread"));
+}
+
+// A program of these lines of shell.
+std::string script(const std::string& path, const std::string& lines) {
+  write_file(path, "#!/bin/sh\n" + lines);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+// Of the environment that other tests compare with; "" if there is none yet.
+std::string python_with_torch() {
+  const Outcome found = run({repository_file("tests/parity/python_environment.sh")});
+  return found.exit_code == 0 ? found.out.substr(0, found.out.find('\n')) : "";
+}
+
+TEST(BenchBesidePython, TrainsTheSameWeightsOnTheSameTokens) {
+  const std::string python = python_with_torch();
+  if (python.empty()) {
+    GTEST_SKIP() << "no Python with torch: tests/parity/python_environment.sh --install";
+  }
+  const Outcome outcome = bench({"--json", "--ranks", "2", "--python", python});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json line = Json::parse(outcome.out);
+  EXPECT_THAT(line.at("python_torch").get<std::string>(), StartsWith("2."));
+  EXPECT_EQ(line.at("python_obstacle"), "");
+  const Json& ours = line.at("runs")[0];
+  EXPECT_LT(ours.at("largest_relative_loss_difference").get<double>(), 1e-5);
+  const Json& theirs = ours.at("python");
+  for (const char* key : {"step_time_s", "tokens_per_s", "peak_rss_bytes"}) {
+    const double ratio = ours.at("ratio").at(key);
+    EXPECT_GT(ratio, 0) << key;
+    EXPECT_NEAR(ours.at(key).get<double>() / theirs.at(key).get<double>(), ratio, ratio * 1e-9);
+  }
+  EXPECT_THAT(outcome.err, HasSubstr("config.json: the same with Python's FSDP2"));
+}
+
+// Where nobody asked for it, nothing is lost but the comparison.
+TEST(BenchBesidePython, SaysWhatPythonMisses) {
+  const std::string folder = empty_directory();
+  const std::string python = script(folder + "/python3",
+                                    "echo 'Traceback (most recent call last):' >&2\n"
+                                    "echo \"ModuleNotFoundError: No module named 'torch'\" >&2\n"
+                                    "exit 1\n");
+  const std::string misses = "ModuleNotFoundError: No module named 'torch'";
+  const Outcome without = bench({}, with_variable("PATH", folder + ":/usr/bin:/bin"));
+  EXPECT_EQ(without.exit_code, 0) << without.err;
+  EXPECT_THAT(without.out, HasSubstr("not beside Python's FSDP2: python3: " + misses));
+  const Outcome asked = bench({"--python", python});
+  EXPECT_EQ(asked.exit_code, 1);
+  EXPECT_EQ(lines_of(asked.err).size(), 1U) << asked.err;
+  EXPECT_THAT(asked.err, HasSubstr("--python " + python + ": " + misses +
+                                   "; expected a Python with torch of 2.6 or later"));
+  const Outcome nowhere = bench({"--python", "/nowhere/python"});
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("/nowhere/python: cannot be started: No such file"));
 }
 
 // What more threads than that do together is no peak.
@@ -83,7 +138,8 @@ TEST(Bench, SaysInOneLineWhatIsWrong) {
   EXPECT_THAT(missing.err, HasSubstr("fsdp2 bench: /nowhere.json: fsdp2 train: "));
   for (const Arguments& wrong :
        {Arguments{"--ranks", "0"}, Arguments{"--steps", "1"}, Arguments{"--param-dtype", "int8"},
-        Arguments{"--seq-len", "-1"}, Arguments{"--model", ""}}) {
+        Arguments{"--seq-len", "-1"}, Arguments{"--model", ""}, Arguments{"--rounds", "0"},
+        Arguments{"--python", ""}}) {
     const Outcome outcome = run(joined({fsdp2_program(), "bench"}, wrong));
     EXPECT_EQ(outcome.exit_code, 2) << wrong.front();
     EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
