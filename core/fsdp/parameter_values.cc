@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,10 +52,18 @@ void read_columns(nn::ParameterSource& source, const ShardedParam& param) {
 
 void read_own(nn::ParameterSource& source, const ShardedParam& param) {
   const ShardLayout& layout = param.layout();
+  std::optional<nn::MemoryForValues>
+      memory;  // else zeroed first, which takes as long as the reading
+  if (param.is_whole() && nn::has_no_memory(param.unsharded())) {
+    memory.emplace(param.unsharded());
+  }
   if (layout.dim == 0) {
     source.read(name_in(source, param), layout.global_shape, layout.start, param.local_values());
   } else {
     read_columns(source, param);
+  }
+  if (memory) {
+    memory->keep();
   }
 }
 

@@ -1,4 +1,4 @@
-// Values that rank 0 reads for all.
+// Values that are read for all by rank 0, or by each rank for itself.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -82,6 +82,27 @@ TEST(LoadFromRankZero, AMissingIgnoredParameterIsEveryRanksErrorAndMayBeTriedAga
     Threes source;
     load_parameters(*s.root, source, LoadFrom::kRankZero);
     EXPECT_TRUE(s.model->blocks[1]->in->bias.eq(3.0).all().item<bool>());
+  });
+}
+
+// A lone rank's memory is not zeroed before values are read into it, so nobody may see it without.
+TEST(LoadByEveryRank, AFailedReadLeavesNoMemoryWithoutValuesAndMayBeTriedAgain) {
+  run_ranks(1, [](const std::shared_ptr<World>& world) {
+    const ShardedValues s = shard(world);
+    Threes broken({"block1.out.weight"});
+    EXPECT_THROW(load_parameters(*s.root, broken), Error);
+    for (const ShardedParam* param : s.root->parameters()) {
+      if (param->name() == "block1.out.weight") {
+        EXPECT_TRUE(nn::has_no_memory(param->unsharded()));
+        EXPECT_TRUE(param->local_values().eq(0.0).all().item<bool>());
+      }
+    }
+    Threes source;
+    load_parameters(*s.root, source);
+    EXPECT_EQ(source.reads, kParameters);
+    for (const ShardedParam* param : s.root->parameters()) {
+      EXPECT_TRUE(param->local_values().eq(3.0).all().item<bool>()) << param->name();
+    }
   });
 }
 
