@@ -20,6 +20,7 @@ namespace fsdp2::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Arguments = std::vector<std::string>;
@@ -273,6 +274,22 @@ TEST_F(Tokenize, LeavesNoHalfFile) {
   EXPECT_EQ(Json::parse(skipped.out).at("skipped"), 1);
   EXPECT_THAT(tokens(), ElementsAre('a', 0, 'b', 0));
   expect_nothing_else(2);
+}
+
+TEST_F(Tokenize, TellsATerminalHowFarItIs) {
+  ASSERT_EQ(mkfifo(in_.c_str(), 0600), 0);
+  Process tokenize(
+      {fsdp2_program(), "tokenize", "--out", out_, "--tokenizer", "bytes", "--records", in_},
+      on_terminal(60));
+  std::ofstream records(in_);
+  for (int i = 0; i < 3; ++i) {
+    records << "{\"text\": \"a\"}" << std::endl;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  records.close();
+  const Outcome outcome = tokenize.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, ContainsRegex("\r[123] rows, .* rows/s, [246] tokens"));
 }
 
 TEST_F(Tokenize, LeavesNoHalfFileWhereItIsInterrupted) {
