@@ -2,6 +2,7 @@ package fsdp2
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -54,7 +55,8 @@ type custom struct {
 	forward             ForwardFunc // nil: the library's, of a layer
 	parameters, buffers []string    // their names
 	children            []*handle
-	owners              int32 // handles, of a layer
+	owners              int32     // handles, of a layer
+	frames              sync.Pool // *frames that are not used up
 }
 
 // NewCustomModule makes a module of the class kind, by which ShardOptions.WrapKinds and CheckpointActivations choose it. It is put
@@ -84,17 +86,16 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 func (c *custom) run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int, error) {
 	nInputs, nParameters := len(inputs), int(info.NParameters)
 	parameters, buffers := unsafe.Slice(info.Parameters, nParameters), unsafe.Slice(info.Buffers, int(info.NBuffers))
-	call, scope, tensors, lent := newFrame(nInputs + nParameters + len(buffers))
+	call, scope, tensors, lent := c.newFrame(nInputs + nParameters + len(buffers))
 	defer scope.Close()
 	lendTo(tensors, lent, scope, inputs, parameters, buffers)
-	*call = ForwardCall{
-		IsTraining: info.IsTraining != 0,
-		Kind:       c.kind,
-		Parameters: lent[nInputs : nInputs+nParameters : nInputs+nParameters],
-		Buffers:    lent[nInputs+nParameters:],
-		Scope:      scope,
-		custom:     c,
-	}
+	// One by one: a literal would be made aside, and copied.
+	call.IsTraining = info.IsTraining != 0
+	call.Kind = c.kind
+	call.Parameters = lent[nInputs : nInputs+nParameters : nInputs+nParameters]
+	call.Buffers = lent[nInputs+nParameters:]
+	call.Scope = scope
+	call.custom = c
 	results, err := c.forward(call, lent[:nInputs:nInputs])
 	if err != nil {
 		return 0, err
@@ -108,39 +109,34 @@ func (c *custom) run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int
 	return len(results), give(results, outputs, inputs, parameters, buffers)
 }
 
-// frame is what one run of a ForwardFunc is lent, made at once: each piece by itself would cost as much as a whole call of the
-// library's. The program may keep any of it, so that no later run can have the same.
-type frame struct {
-	call  ForwardCall
-	scope Scope
+// framesAtOnce is how many frames are made together.
+const framesAtOnce = 8
+
+// frames are what runs of a ForwardFunc are lent, for several runs of a module, because to make them one by one would cost as much as a
+// whole call of the library's. The program may keep any of it, so that no later run can have the same.
+type frames struct {
+	used    int
+	each    int // tensors of a frame
+	calls   [framesAtOnce]ForwardCall
+	scopes  [framesAtOnce]Scope
+	tensors []Tensor
+	lent    []*Tensor
 }
 
-// Two sizes, because memory that is not needed costs time as well.
-type (
-	frameOf1 struct {
-		frame
-		tensors [1]Tensor
-		lent    [1]*Tensor
+// newFrame returns a frame for n tensors.
+func (c *custom) newFrame(n int) (*ForwardCall, *Scope, []Tensor, []*Tensor) {
+	made, _ := c.frames.Get().(*frames)
+	if made == nil || made.each != n {
+		made = &frames{each: n, tensors: make([]Tensor, framesAtOnce*n), lent: make([]*Tensor, framesAtOnce*n)}
 	}
-	frameOf6 struct {
-		frame
-		tensors [6]Tensor
-		lent    [6]*Tensor
+	i := made.used
+	made.used++
+	if made.used < framesAtOnce {
+		c.frames.Put(made)
 	}
-)
-
-// newFrame makes a frame for n tensors.
-func newFrame(n int) (*ForwardCall, *Scope, []Tensor, []*Tensor) {
-	switch {
-	case n <= 1:
-		f := &frameOf1{frame: frame{scope: Scope{late: true}}}
-		return &f.call, &f.scope, f.tensors[:n], f.lent[:n]
-	case n <= 6:
-		f := &frameOf6{frame: frame{scope: Scope{late: true}}}
-		return &f.call, &f.scope, f.tensors[:n], f.lent[:n]
-	}
-	f := &frame{scope: Scope{late: true}}
-	return &f.call, &f.scope, make([]Tensor, n), make([]*Tensor, n)
+	scope, from, to := &made.scopes[i], i*n, (i+1)*n
+	scope.late = true
+	return &made.calls[i], scope, made.tensors[from:to], made.lent[from:to:to]
 }
 
 // released closes the children, which nothing runs any more.

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"fsdp2/internal/capi"
 )
@@ -11,9 +12,8 @@ import (
 // handle is what every noun begins with: one handle of the library. The id stays after Close, so that the library itself says of
 // what it is given that it was closed.
 type handle struct {
-	id     uint64
-	guard  *guard // nil: somebody else closes it
-	closed uint32
+	id    uint64
+	guard *guard // nil: it was closed, or somebody else closes it
 }
 
 // kind says how the handles of a noun end.
@@ -43,12 +43,6 @@ type guard struct {
 	kind *kind // nil: of no object
 }
 
-var guards = sync.Pool{New: func() any {
-	guard := &guard{}
-	runtime.SetFinalizer(guard, finalize)
-	return guard
-}}
-
 func finalize(g *guard) {
 	if g.kind == nil {
 		return
@@ -60,19 +54,63 @@ func finalize(g *guard) {
 	}
 }
 
+// spareGuards are guards of no object. A pool of them, a stack each, because a pool of the guards themselves takes longer: it has one
+// place that is quick to reach.
+type spareGuards struct {
+	guards [64]*guard
+	count  int
+}
+
+var (
+	someSpares = sync.Pool{New: func() any { return &spareGuards{} }}
+	fullSpares sync.Pool
+)
+
+func takeGuard() *guard {
+	spares := someSpares.Get().(*spareGuards)
+	if spares.count == 0 {
+		if full, ok := fullSpares.Get().(*spareGuards); ok {
+			spares = full
+		}
+	}
+	var taken *guard
+	if spares.count > 0 {
+		spares.count--
+		taken, spares.guards[spares.count] = spares.guards[spares.count], nil // its object alone refers to it from now on
+	}
+	someSpares.Put(spares)
+	if taken == nil {
+		taken = &guard{}
+		runtime.SetFinalizer(taken, finalize)
+	}
+	return taken
+}
+
+// release makes the guard one of no object.
+func (g *guard) release() {
+	g.kind = nil
+	spares := someSpares.Get().(*spareGuards)
+	if spares.count == len(spares.guards) {
+		fullSpares.Put(spares)
+		spares = &spareGuards{}
+	}
+	spares.guards[spares.count] = g
+	spares.count++
+	someSpares.Put(spares)
+}
+
 // own makes the handle one that Close or the collector destroys.
 func (h *handle) own(kind *kind, id uint64) {
-	h.id, h.guard, h.closed = id, guards.Get().(*guard), 0
+	h.id, h.guard = id, takeGuard()
 	h.guard.id, h.guard.kind = id, kind
 }
 
 func (h *handle) close() error {
-	if !atomic.CompareAndSwapUint32(&h.closed, 0, 1) || h.guard == nil {
+	guard := (*guard)(atomic.SwapPointer((*unsafe.Pointer)(unsafe.Pointer(&h.guard)), nil))
+	if guard == nil {
 		return nil
 	}
-	kind := h.guard.kind
-	h.guard.kind = nil
-	guards.Put(h.guard)
-	h.guard = nil
+	kind := guard.kind
+	guard.release()
 	return failure(kind.destroy(h.id))
 }

@@ -140,9 +140,8 @@ func (e *PanicError) Unwrap() error {
 func protect(body func() error) (status C.fsdp2_status) {
 	returned := false
 	defer func() {
-		value := recover()
 		if !returned {
-			status = fail(&PanicError{value, debug.Stack()})
+			status = fail(&PanicError{recover(), debug.Stack()})
 		}
 	}()
 	err := body()
