@@ -1,5 +1,5 @@
 #!/bin/bash
-# The generated files that are in the repository, because cargo, go and Pkg build from there alone:
+# The generated files and copies that are in the repository, because cargo, go and Pkg build from there alone:
 #
 #   generated.sh update              writes them (./bazelw run //bindings:update)
 #   generated.sh check_ours          fails if one differs from what our generator makes of the headers (//bindings:generated_test)
@@ -31,8 +31,15 @@ go_headers() {
   for header in include/fsdp2/*.h; do file "bindings/go/internal/capi/fsdp2/${header##*/}" cat "$header"; done
 }
 
+# The licence, because packages leave the repository without the rest of it.
+licences() {
+  local package
+  for package in go julia/FSDP2 rust/fsdp2 rust/fsdp2-sys; do file "bindings/$package/LICENSE" cat LICENSE; done
+}
+
 ours() {
   go_headers
+  licences
   file bindings/go/internal/capi/calls.h "$generate" go_calls include
   file bindings/go/internal/capi/capi.go "$generate" go include
   file bindings/go/internal/capi/layout.go "$generate" go_layout include
@@ -60,5 +67,5 @@ case $mode in
   check_ours) ours ;;
   check_bindgens) bindgens ;;
 esac
-[[ $status -eq 0 ]] || echo "The headers have changed. Run ./bazelw run //bindings:update and read what it changed."
+[[ $status -eq 0 ]] || echo "The headers or the licence have changed. Run ./bazelw run //bindings:update and read what it changed."
 exit $status

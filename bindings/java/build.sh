@@ -30,4 +30,5 @@ rm -rf "$out/packed"
 mkdir -p "$packed" "$out/packed/META-INF/maven/io.fsdp2/fsdp2"
 cp "$jni/libfsdp2_jni.so" "$packed"
 cp "$root/bindings/java/pom.xml" "$out/packed/META-INF/maven/io.fsdp2/fsdp2"
+cp "$root/LICENSE" "$out/packed/META-INF"
 "$jdk/bin/jar" --create --file "$out/fsdp2.jar" --date 1980-01-01T00:00:02Z -C "$classes" . -C "$out/packed" .
