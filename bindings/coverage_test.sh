@@ -1,6 +1,6 @@
 #!/bin/bash
 # coverage.txt lists what the library exports, and says of each function what the safe layers really have, options included;
-# names.md names what is there.
+# names.md names what is there. Every function has a test or an example, which tests run, that names what a language offers for it.
 set -euo pipefail
 
 failed=0
@@ -29,6 +29,16 @@ safe_sources() {  # LANGUAGE
   esac
 }
 
+# The files that use it.
+users() {  # LANGUAGE
+  case $1 in
+    rust) find -L bindings/rust/fsdp2/tests examples/rust -name '*.rs' ;;
+    go) find -L bindings/go examples/go -name '*_test.go' -o -name main.go ;;
+    java) find -L bindings/java/src/test examples/java -name '*.java' ;;
+    julia) find -L bindings/julia/FSDP2/test examples/julia -name '*.jl' ;;
+  esac
+}
+
 # What is a word (or ==) somewhere in files, as "PLACE word".
 declare -A words
 read_words() {  # PLACE; the files' names are its input
@@ -38,7 +48,7 @@ read_words() {  # PLACE; the files' names are its input
 
 # "Mesh (Drop), Mesh::destroy" wants Mesh and destroy.
 check() {  # FUNCTION LANGUAGE CELL
-  local names name cell=$3
+  local names name cell=$3 used=
   case $3 in
     "" | "raw: ") wrong "$1: coverage.txt does not say what $2 offers" ;;
     raw:*) bound "$2" "$1" || wrong "$1: coverage.txt says '$3' for $2, whose raw layer lacks it" ;;
@@ -49,12 +59,17 @@ check() {  # FUNCTION LANGUAGE CELL
       for name in "${names[@]}"; do
         name=${name##*[ .:]}
         [[ ${words["$2 ${name%!}"]:-} ]] || wrong "$1: $2 has no $name, which coverage.txt names"
+        used+=${words["users of $2 ${name%!}"]:-}
       done
+      [[ $used ]] || wrong "$1: no test or example of $2 names $cell"
       ;;
   esac
 }
 
-for language in rust go java julia; do read_words $language < <(safe_sources $language); done
+for language in rust go java julia; do
+  read_words $language < <(safe_sources $language)
+  read_words "users of $language" < <(users $language)
+done
 while IFS=$'\t' read -r function rust go java julia; do
   check "$function" rust "$rust"
   check "$function" go "$go"

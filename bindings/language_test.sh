@@ -85,7 +85,7 @@ as_in_c() {  # RANKS PROGRAM [ARGUMENT...]
   shift 2
   command_of "$program"
   mkdir -p "$work/in_c" "$work/here"
-  (cd "$work/in_c" && "${launch[@]}" "$root/examples/c/$program" "$@" >"$program.lines")
+  (cd "$work/in_c" && LD_LIBRARY_PATH=$root "${launch[@]}" "$root/examples/c/$program" "$@" >"$program.lines")
   (cd "$work/here" && "${launch[@]}" "${command[@]}" "$@" >"$program.lines")
   echo "$program, $ranks ranks:"
   awk -f tests/capi/examples/same_lines.awk "$work/in_c/$program.lines" "$work/here/$program.lines"

@@ -168,3 +168,33 @@ func TestAStateIsCutAndGathered(t *testing.T) {
 		return err
 	})
 }
+
+func TestTheModelGoesIntoOneFileAndComesBack(t *testing.T) {
+	defer noHandles(t)
+	directory := t.TempDir()
+	single, sharded := filepath.Join(directory, "model.pth"), filepath.Join(directory, "dcp")
+	mustOnRanks(t, 2, func(mesh *fsdp2.Mesh, rank int) error {
+		return withRun(mesh, func(r *run) error {
+			if err := all(r.SaveFull(single), r.Save(sharded, nil)); err != nil {
+				return err
+			}
+			before, err := r.steps(2)
+			if err != nil {
+				return err
+			}
+			if done, err := r.Poll(); err != nil || !done {
+				return fmt.Errorf("a save is under way: %v, %v", !done, err)
+			}
+			if err := r.LoadFull(single); err != nil {
+				return err
+			}
+			after, err := r.steps(1)
+			if err == nil && math.Abs(before[0]-after[0]) > 1e-6 {
+				err = fmt.Errorf("loss %v before the load, %v after it", before[0], after[0])
+			}
+			return err
+		})
+	})
+	must(t, fsdp2.RebuildManifest(sharded))
+	must(t, fsdp2.VerifyCheckpoint(sharded))
+}

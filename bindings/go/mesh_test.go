@@ -152,3 +152,97 @@ func TestStrategySetsMeshAndReshard(t *testing.T) {
 		t.Errorf("%+v, %+v", mesh, options)
 	}
 }
+
+func TestDimsAreTakenApartAndPutTogether(t *testing.T) {
+	defer noHandles(t)
+	mustOnRanks(t, 4, func(job *fsdp2.Mesh, rank int) error {
+		options := fsdp2.DefaultMeshOptions()
+		options.Shape, options.Names = []int{2, 2}, []string{"ddp", "fsdp"}
+		mesh, err := job.NewMesh(&options)
+		if err != nil {
+			return err
+		}
+		defer mesh.Close()
+		name, err := mesh.DimName(1)
+		if err != nil || name != "fsdp" {
+			return fmt.Errorf("name %q, %v", name, err)
+		}
+		ranks, err := mesh.GroupRanks(0)
+		if err != nil || fmt.Sprint(ranks) != fmt.Sprint([]int{rank % 2, rank%2 + 2}) {
+			return fmt.Errorf("ranks of a group %v, %v", ranks, err)
+		}
+		group, err := mesh.FromGroup(0, "alone")
+		if err != nil {
+			return err
+		}
+		defer group.Close()
+		info, err := group.Info()
+		if err != nil || fmt.Sprint(info.Shape) != "[2]" || info.Coordinate[0] != rank/2 {
+			return fmt.Errorf("mesh of a group %+v, %v", info, err)
+		}
+		flat, err := mesh.Flatten([]string{"ddp", "fsdp"}, "")
+		if err != nil {
+			return err
+		}
+		defer flat.Close()
+		if name, err := flat.DimName(0); err != nil || name != "ddp_fsdp" {
+			return fmt.Errorf("flattened: %q, %v", name, err)
+		}
+		same, err := mesh.Duplicate()
+		if err != nil {
+			return err
+		}
+		defer same.Close()
+		one, err := mesh.Hash()
+		if err != nil {
+			return err
+		}
+		two, err := same.Hash()
+		if err == nil && one != two {
+			err = fmt.Errorf("equal meshes have the hashes %d and %d", one, two)
+		}
+		return err
+	})
+}
+
+func TestTensorsAreReducedOverTheGroup(t *testing.T) {
+	defer noHandles(t)
+	mustOnRanks(t, 2, func(job *fsdp2.Mesh, rank int) error {
+		tensor, err := fsdp2.FromSlice([]float32{float32(rank), 2})
+		if err != nil {
+			return err
+		}
+		defer tensor.Close()
+		piece, err := job.ReduceScatter(0, tensor, 0, fsdp2.ReduceSum)
+		if err != nil {
+			return err
+		}
+		defer piece.Close()
+		if value, err := piece.Value(); err != nil || value != []float64{1, 4}[rank] {
+			return fmt.Errorf("piece %v, %v", value, err)
+		}
+		if err := job.AllReduceTensor(0, tensor, fsdp2.ReduceAverage); err != nil {
+			return err
+		}
+		values, err := fsdp2.ToSlice[float32](tensor)
+		if err == nil && fmt.Sprint(values) != "[0.5 2]" {
+			err = fmt.Errorf("average %v", values)
+		}
+		return err
+	})
+}
+
+func TestARankThatFailsTellsTheOthers(t *testing.T) {
+	defer noHandles(t)
+	errs := onRanks(t, 2, func(mesh *fsdp2.Mesh, rank int) error {
+		if rank == 1 {
+			return mesh.Fail("its data is gone")
+		}
+		return mesh.Barrier()
+	})
+	must(t, errs[1])
+	if !errors.Is(errs[0], fsdp2.ErrPeerFailed) {
+		t.Errorf("found %v", errs[0])
+	}
+	contains(t, errs[0], "its data is gone")
+}

@@ -36,3 +36,15 @@ func TestMemoryIsKeptOnRequest(t *testing.T) {
 		}
 	}
 }
+
+func TestTheEngineOfProductsIsChosen(t *testing.T) {
+	must(t, fsdp2.SetThreads(1))
+	must(t, fsdp2.SetProductEngine(fsdp2.ProductEngineOneDNN))
+	must(t, fsdp2.SetDeterministic(true))
+	must(t, fsdp2.SetDeterministic(false))
+	description, err := fsdp2.DescribeRuntime()
+	if err != nil || !strings.Contains(description, "threads: 1\n") || !strings.Contains(description, "oneDNN (set)") {
+		t.Errorf("found %q, %v", description, err)
+	}
+	must(t, fsdp2.SetProductEngine(fsdp2.ProductEngineAuto))
+}

@@ -2,7 +2,7 @@
 # FSDP2.TensorArray, FSDP2.default, FSDP2.version, FSDP2.live_handles, FSDP2.profile.
 
 export FSDP2Error, BF16, duplicate
-export describe_runtime, set_threads, set_product_engine, set_matmul_precision, keep_memory, set_log, LogRecord
+export describe_runtime, set_threads, set_product_engine, set_deterministic, set_matmul_precision, keep_memory, set_log, LogRecord
 
 export Mesh, from_group, get_info, get_dim_name, get_dim_index, get_ranks, get_group, get_group_ranks, get_device_memory, choose_dtype,
     describe, get_submesh, flatten, get_root, fail

@@ -37,6 +37,18 @@ end
     @test error.code == :peer_failed && occursin("rank 0 gave up", error.message)
 end
 
+@testset "kept buffers are given back" begin
+    on_ranks() do mesh
+        run = run_on(mesh; keep_buffers = true)
+        scope() do
+            backward(run.model(next!(run.loader)...))
+        end
+        @test get_stats(run.shard).kept_bytes > 0
+        release_buffers!(run.shard)
+        @test get_stats(run.shard).kept_bytes == 0
+    end
+end
+
 "A small net whose blocks are units: rows of data and a target for each, to the loss."
 function net(forwards)
     block(i) = custom_module("Block"; parameters = (weight = (8, 8), bias = parameter(8; init = :zeros))) do ps, x

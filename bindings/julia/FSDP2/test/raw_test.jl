@@ -32,6 +32,14 @@ end
     @test occursin("kept_memory: off", describe_runtime())
 end
 
+@testset "the engine of products is chosen" begin
+    set_deterministic(true)
+    set_product_engine(:onednn)
+    @test occursin("oneDNN (set)", describe_runtime())
+    set_product_engine(:auto)
+    set_deterministic(false)
+end
+
 @testset "options default as the library's: $name" for name in options_types
     options = getfield(FSDP2, name)
     init = getfield(FSDP2, Symbol(name, "_init"))

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use common::{on_ranks, regression, regression_data};
 use fsdp2::{
-    ActivationOptions, Chosen, Module, Optimizer, Panic, Result, SgdOptions, Shard, Status, Step,
-    Tensor, Which,
+    ActivationOptions, Chosen, Module, Optimizer, Panic, Result, SgdOptions, Shard, ShardOptions,
+    Status, Step, Tensor, Which,
 };
 
 fn losses(ranks: i32, steps: usize) -> Vec<f64> {
@@ -339,5 +339,22 @@ fn a_closure_chooses_the_dim_to_shard_on() {
             .parameter_info(shard.parameter_index("weight").unwrap())
             .unwrap();
         assert_eq!((info.shard_dim, info.local_shape), (1, vec![3, 2]));
+    });
+}
+
+#[test]
+fn kept_buffers_are_given_back() {
+    on_ranks(2, |rank, mesh| {
+        let module = regression().unwrap();
+        let options = ShardOptions {
+            keep_buffers: true,
+            ..Default::default()
+        };
+        let shard = Shard::create(&module, &mesh, &options).unwrap();
+        let loss = module.forward_one(&regression_data(rank)).unwrap();
+        loss.backward().unwrap();
+        assert!(shard.stats().unwrap().kept_bytes > 0);
+        shard.release_buffers().unwrap();
+        assert_eq!(shard.stats().unwrap().kept_bytes, 0);
     });
 }

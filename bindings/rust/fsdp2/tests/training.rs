@@ -158,6 +158,7 @@ fn steps_have_schedules_and_positions() {
     all(on_ranks(1, |_, mesh| -> Result<()> {
         let (_module, shard) = llama_on(&mesh);
         let optimizer = Optimizer::create_sgd(&shard, &Default::default())?;
+        optimizer.add_sgd_group(&["lm_head.weight"], &Default::default())?;
         let options = StepOptions {
             schedule: fsdp2::Schedule::Linear,
             warmup_steps: 2,

@@ -24,6 +24,7 @@ public final class LocalTest {
     test("versions agree", LocalTest::versionsAgree);
     test("the matmul precision can be chosen", LocalTest::theMatmulPrecisionCanBeChosen);
     test("memory is kept on request", LocalTest::memoryIsKeptOnRequest);
+    test("the engine of products is chosen", LocalTest::theEngineOfProductsIsChosen);
     test("a failed call gives code, class and message", LocalTest::aFailedCallGivesItsRecord);
     test("options default as the library's", LocalTest::optionsDefaultAsTheLibrarys);
     test("a closed object refuses politely", LocalTest::aClosedObjectRefusesPolitely);
@@ -65,6 +66,14 @@ public final class LocalTest {
     expectContains("kept_memory: 0 bytes", FsdpRuntime.describe());
     FsdpRuntime.keepMemory(false);
     expectContains("kept_memory: off", FsdpRuntime.describe());
+  }
+
+  private static void theEngineOfProductsIsChosen() {
+    FsdpRuntime.setDeterministic(true);
+    FsdpRuntime.setProductEngine(ProductEngine.ONEDNN);
+    expectContains("oneDNN (set)", FsdpRuntime.describe());
+    FsdpRuntime.setProductEngine(ProductEngine.AUTO);
+    FsdpRuntime.setDeterministic(false);
   }
 
   private static void aFailedCallGivesItsRecord() {

@@ -13,6 +13,7 @@ public final class MeshTest {
 
   public static void main(String[] arguments) throws Exception {
     test("a mesh tells and reduces", MeshTest::aMeshTellsAndReduces);
+    test("a rank that fails tells the others", MeshTest::aRankThatFailsTellsTheOthers);
     test("a mesh has a name for each dim or none", MeshTest::aMeshHasANameForEachDimOrNone);
   }
 
@@ -62,6 +63,20 @@ public final class MeshTest {
             root.mesh().close();
             tensorsTravel(mesh);
           }
+        });
+  }
+
+  private static void aRankThatFailsTellsTheOthers() throws Exception {
+    onRanks(
+        2,
+        mesh -> {
+          if (mesh.rank() == 1) {
+            mesh.fail("its data is gone");
+            return;
+          }
+          FsdpException failure = expectThrown(FsdpException.class, mesh::barrier);
+          expect(ErrorCode.PEER_FAILED, failure.code());
+          expectContains("its data is gone", failure.getMessage());
         });
   }
 

@@ -25,6 +25,7 @@ public final class TrainingTest {
     test("optimizers have groups", TrainingTest::optimizersHaveGroups);
     test("Muon trains an MLP in tiles", TrainingTest::muonTrainsAnMlpInTiles);
     test("decay is coupled or not", TrainingTest::decayIsCoupledOrNot);
+    test("a run goes on where it is told to", TrainingTest::aRunGoesOnWhereItIsToldTo);
     test("a plan needs no other ranks", TrainingTest::aPlanNeedsNoOtherRanks);
     test("a plan tells the memory of a step", TrainingTest::aPlanTellsTheMemoryOfAStep);
     test("a module answers about itself", TrainingTest::aModuleAnswers);
@@ -60,6 +61,20 @@ public final class TrainingTest {
             adamw.run();
           }
         });
+  }
+
+  private static void aRunGoesOnWhereItIsToldTo() throws Exception {
+    onRanks(
+        1,
+        mesh ->
+            withRun(
+                mesh,
+                (shard, run, step, loader) -> {
+                  step.setPosition(7);
+                  loader.setPosition(3);
+                  expect(7L, step.getPosition());
+                  expect(3L, loader.getPosition());
+                }));
   }
 
   private static void muonTrainsAnMlpInTiles() throws Exception {

@@ -14,6 +14,7 @@ import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.LongStream;
 
 /** Units that are steered by hand, and functions that run inside them. */
 public final class UnitTest {
@@ -22,6 +23,8 @@ public final class UnitTest {
   public static void main(String[] arguments) throws Exception {
     Runs.read(arguments);
     test("settings and hooks of units", UnitTest::settingsAndHooksOfUnits);
+    test("kept buffers are given back", UnitTest::keptBuffersAreGivenBack);
+    test("units are made by hand", UnitTest::unitsAreMadeByHand);
     test("an extension carries every parameter", UnitTest::anExtensionCarriesEveryParameter);
   }
 
@@ -121,6 +124,50 @@ public final class UnitTest {
     FsdpException none =
         expectThrown(FsdpException.class, () -> shard.unit("no.such.unit").getInfo());
     expect(ErrorCode.NOT_FOUND, none.code());
+  }
+
+  private static void keptBuffersAreGivenBack() throws Exception {
+    ShardOptions options = ShardOptions.builder().keepBuffers(true).build();
+    onRanks(
+        2,
+        mesh -> {
+          try (Module module = Module.fromPretrained(modelDirectory);
+              Shard shard = Shard.create(module, mesh, options);
+              TensorScope scope = TensorScope.open()) {
+            Tensor tokens = Tensor.of(new long[] {1, 2, 3, 4}, 1, 4);
+            module.forward(tokens, tokens).backward();
+            expect(true, shard.getStats().keptBytes() > 0);
+            shard.releaseBuffers();
+            expect(0L, shard.getStats().keptBytes());
+          }
+        });
+  }
+
+  private static void unitsAreMadeByHand() throws Exception {
+    ShardOptions none = ShardOptions.builder().wrap(Wrap.NONE).build();
+    ShardOptions layers =
+        ShardOptions.builder().wrap(Wrap.KINDS).wrapKinds("LlamaDecoderLayer").build();
+    onRanks(
+        2,
+        mesh -> {
+          try (Module module = Module.fromPretrained(modelDirectory)) {
+            Shard.makeUnit(module, mesh, ShardOptions.builder().build(), "lm_head");
+            Shard.makeUnits(module, mesh, layers);
+            try (Shard shard = Shard.create(module, mesh, none)) {
+              expect("", shard.getUnitName(0));
+              expect(
+                  List.of("", "lm_head", "model.layers.0", "model.layers.1"),
+                  LongStream.range(0, shard.getUnitCount())
+                      .mapToObj(shard::getUnitName)
+                      .sorted()
+                      .toList());
+              shard.castParameters(DType.BF16);
+              try (Tensor local = shard.getParameter(0, ParameterPart.LOCAL)) {
+                expect(DType.BF16, local.dtype());
+              }
+            }
+          }
+        });
   }
 
   private static void anExtensionCarriesEveryParameter() throws Exception {
