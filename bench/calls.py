@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a call through the safe layer of each language costs, beside the same call in C.
 
-    ./bazelw build //:libfsdp2.so //bindings/java:jar
+    ./bazelw build //:libfsdp2.so.0 //bindings/java:jar
     python3 bench/calls.py [--rounds 7] [--batches 200]
 
 The calls: a tensor made of four floats; aten::add.Tensor of two such tensors; the forward of a custom

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a training step costs whose model is written in each language, beside the same model in C.
 
-    ./bazelw build //:libfsdp2.so //bindings/java:jar
+    ./bazelw build //:libfsdp2.so.0 //bindings/java:jar
     python3 bench/models.py [--rounds 20] [--steps 150] [--warm-up 1500]
 
 The model is examples/*/model: a transformer of two layers so narrow that calls are a good part of a
