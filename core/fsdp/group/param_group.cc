@@ -255,7 +255,7 @@ void ParamGroup::keep_gradients_as_they_are() {
   for (ShardedParam* param : trainable_) {
     at::Tensor grad = param->take_unsharded_grad();
     if (grad.defined()) {
-      param->add_sharded_grad(std::move(grad));
+      param->add_sharded_grad(grad.to(param->dtype()));  // put off, it was summed in reduce_dtype
       if (on_grad) {
         on_grad(*param);
       }

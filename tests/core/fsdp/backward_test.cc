@@ -26,6 +26,29 @@ TEST(Backward, TwoForwardsBeforeOneBackward) {
   });
 }
 
+// A gradient that is put off is summed in reduce_dtype; the optimizer gets it in the parameter's.
+TEST(Backward, AGradientPutOffInAnotherDtypeComesInTheParameters) {
+  for (const int ranks : {1, 2}) {
+    run_ranks(ranks, [](const std::shared_ptr<World>& world) {
+      Policy policy;
+      policy.mixed_precision.reduce_dtype = at::kBFloat16;
+      const ShardedStack s = shard_stack(world, {4, 6, 2}, policy);
+      for (const bool last : {false, true}) {
+        s.root->set_requires_gradient_sync(last);
+        (*s.model)(ones_of(4)).sum().backward();
+      }
+      TinyStack reference({4, 6, 2});
+      (reference(ones_of(4)).sum() * 2).backward();
+      for (const ShardedParam* param : s.root->parameters()) {
+        EXPECT_EQ(param->sharded().grad().scalar_type(), at::kFloat) << param->name();
+        EXPECT_TRUE(at::allclose(full_gradient(*s.root, *param),
+                                 reference.named_parameters()[param->name()].grad(), 2e-2, 1e-2))
+            << param->name();
+      }
+    });
+  }
+}
+
 // "U- U2 U1 P2 U0 P1 P0 ...": gathers, and ends of a unit's turn, of unit "block2".
 std::string turns_of(Unit& root) {
   std::string text;
