@@ -298,7 +298,7 @@ void Scheduler::pre_forward(size_t index) {
   if (!inside_root_forward()) {
     see_shards();
     if (shards_are_lent_) {
-      carry_out(order_.shard_changed(index));
+      carry_out(order_.reshard(index));
     }
   }
   carry_out(order_.enter_forward(index, forward_prefetch(index)));

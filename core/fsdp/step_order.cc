@@ -234,16 +234,7 @@ StepOrder::Actions StepOrder::end_forward() {
 
 StepOrder::Actions StepOrder::shards_changed() {
   for (size_t i = 0; i < units_.size(); ++i) {
-    if (state_.kept_by_forward[i]) {
-      free(i);
-    }
-  }
-  return take();
-}
-
-StepOrder::Actions StepOrder::shard_changed(size_t unit) {
-  if (state_.kept_by_forward[unit]) {
-    free(unit);
+    free(i);
   }
   return take();
 }

@@ -43,7 +43,8 @@
 //
 // Note [What a forward keeps]
 // Parameters that a forward has kept gathered serve the next ones, with gradients or without, until
-// a backward frees them or the shards change (shards_changed).
+// a backward frees them. Nothing stays gathered when the shards change (shards_changed): PyTorch's
+// FSDP2 goes on to compute with what it keeps after a backward, which is then out of date.
 //
 // Note [What is in flight]
 // Gathers: the unit in use and those prefetched. Reductions: one; the next waits for it, so at
@@ -133,10 +134,8 @@ class StepOrder {
   // No other backward of the forwards so far will follow.
   Actions finish_step();
 
-  // The shards have new values: what forwards have kept gathered is freed. What was unsharded by
-  // hand or kept by a backward is the caller's to reshard.
+  // The shards have new values: what is gathered, by a forward, a backward or by hand, is freed.
   Actions shards_changed();
-  Actions shard_changed(size_t unit);
 
   // By hand.
   Actions start_unshard(size_t unit);

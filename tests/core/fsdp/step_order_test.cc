@@ -164,12 +164,12 @@ TEST(StepOrder, AUnitWithModulesToComeIsKeptUntilTheForwardEnds) {
   EXPECT_EQ(steps.end_forward(), "free a");
 }
 
-TEST(StepOrder, NewShardsFreeWhatForwardsKeptButNotWhatWasUnshardedByHand) {
+TEST(StepOrder, NewShardsFreeWhatForwardsKeptAndWhatWasUnshardedByHand) {
   Steps steps({"", "a", "b"}, {}, ReshardAfterForward::kNever);
   steps.forward({1, 2});
   EXPECT_EQ(steps.text(steps.order.reshard(1)), "free a");
   EXPECT_EQ(steps.text(steps.order.unshard(1)), "gather a, wait a");
-  EXPECT_EQ(steps.text(steps.order.shards_changed()), "free root, free b");
+  EXPECT_EQ(steps.text(steps.order.shards_changed()), "free root, free a, free b");
   EXPECT_EQ(steps.text(steps.order.shards_changed()), "");
 }
 

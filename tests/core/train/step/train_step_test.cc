@@ -1,4 +1,4 @@
-// What a training step leaves alone.
+// What a training step leaves alone, and what it computes with.
 #include "core/train/step/train_step.h"
 
 #include <ATen/ATen.h>
@@ -86,6 +86,27 @@ TEST(TrainStep, LeavesTheCallersSettingsAsTheyAre) {
       });
     }
   }
+}
+
+// PyTorch's FSDP2 would compute with what was gathered before the update.
+TEST(TrainStep, ComputesWithTheNewValuesOfWhatStaysGathered) {
+  const auto losses_of = [](bool reshard_after_backward) {
+    std::vector<double> losses;
+    run_ranks(2, [&](const std::shared_ptr<World>& world) {
+      const Job job = job_of(world, 1, ReducedLast::kNone);
+      job.root->set_reshard_after_backward(reshard_after_backward);
+      for (int step = 0; step < 3; ++step) {
+        const double loss = job.step->run(batch_of(1)).loss;
+        if (world->rank() == 0) {
+          losses.push_back(loss);
+        }
+      }
+    });
+    return losses;
+  };
+  const std::vector<double> losses = losses_of(/*reshard_after_backward=*/true);
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_EQ(losses_of(false), losses);
 }
 
 TEST(TrainStep, WithoutAVocabularyCannotReduceItLast) {
