@@ -5,6 +5,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -215,14 +216,25 @@ class HyperParameterLoader {
   std::vector<std::vector<std::string>> saved_;
 };
 
-void tell_changes(const std::string& path, size_t group, const std::vector<HyperParameter>& before,
-                  const std::vector<HyperParameter>& after) {
+// The rate itself is a schedule's; the ratio to group 0's is the group's own.
+void tell_changes(const std::string& path, size_t group, const Optimizer::Settings& before,
+                  const Optimizer::Settings& after) {
   std::string changes;
-  for (size_t i = 0; i < before.size() && i < after.size(); ++i) {
-    if (before[i].name != "lr" && before[i].value != after[i].value) {
-      changes += fmt::format("{}{} {}, not {}", changes.empty() ? "" : "; ", before[i].name,
-                             text_of(after[i].value), text_of(before[i].value));
+  const auto add = [&](const std::string& name, const HyperParameter::Value& now,
+                       const HyperParameter::Value& was) {
+    changes += fmt::format("{}{} {}, not {}", changes.empty() ? "" : "; ", name, text_of(now),
+                           text_of(was));
+  };
+  const std::vector<HyperParameter>& was = before.groups[group];
+  const std::vector<HyperParameter>& now = after.groups[group];
+  for (size_t i = 0; i < was.size() && i < now.size(); ++i) {
+    if (was[i].name != "lr" && was[i].value != now[i].value) {
+      add(was[i].name, now[i].value, was[i].value);
     }
+  }
+  const double rounding = 1e-9 * before.lr_ratios[group];  // of a ratio of two rates
+  if (std::abs(after.lr_ratios[group] - before.lr_ratios[group]) > rounding) {
+    add("lr as a multiple of group 0's", after.lr_ratios[group], before.lr_ratios[group]);
   }
   if (!changes.empty()) {
     log(LogLevel::kWarning, "checkpoint",
@@ -269,9 +281,9 @@ void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& na
   const bool tells = optimizer->root().mesh().team().rank() == 0;
   // The other groups' rates are kept as ratios to group 0's: without it, the run's ratios stay.
   bool has_rate_of_first = false;
+  const Optimizer::Settings before = optimizer->settings();
   for (size_t group = 0; group < optimizer->group_count(); ++group) {
     try {
-      const std::vector<HyperParameter> before = optimizer->hyper_parameters(group);
       std::vector<HyperParameter> saved = loader.read(group);
       if (group == 0) {
         has_rate_of_first = find_rate(saved) != nullptr;
@@ -280,7 +292,7 @@ void load_hyper_parameters(const StateSource& source, const ckpt::StateNames& na
       }
       optimizer->set_hyper_parameters(group, saved);
       if (tells) {
-        tell_changes(source.path(), group, before, optimizer->hyper_parameters(group));
+        tell_changes(source.path(), group, before, optimizer->settings());
       }
     } catch (const Error& error) {
       const bool is_other_kind =

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/train/optim/adamw.h"
 #include "core/train/state/training_state.h"
@@ -68,6 +69,25 @@ TEST_F(TrainingState, BringsBackTheHyperParametersOfEachGroup) {
       EXPECT_EQ(other.optimizer().lr(), 0.125);
     });
   }
+}
+
+TEST_F(TrainingState, TellsOfAGroupsRateThatAnotherReplaces) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    TinyRun saved(world, {2, 0}, tokens());
+    add_group(saved.optimizer(), {"scale"}, AdamWOptions{2e-2});
+    saved.saver().save(state_to_save(saved.objects()), {path("run")});
+    TinyRun run(world, {2, 0}, tokens());
+    add_group(run.optimizer(), {"scale"}, AdamWOptions{4e-2});
+    std::string told;
+    set_log_sink(LogLevel::kWarning, [&](const LogRecord& record) { told += record.message; });
+    {
+      const LogScope scope;
+      load_training_state(run.objects(), path("run"), false);
+    }
+    set_log_sink(LogLevel::kWarning, {});
+    EXPECT_NE(told.find("lr as a multiple of group 0's 2, not 4"), std::string::npos) << told;
+    EXPECT_EQ(told.find("group 0 of the optimizer takes"), std::string::npos) << told;
+  });
 }
 
 TEST_F(TrainingState, OfTwoGroupsThatDifferDoesNotGoIntoOneUnlessPartial) {
