@@ -116,22 +116,23 @@ at::Tensor WholeMatrices::whole(size_t index, const at::Tensor& gathered) const 
   const at::Tensor chunks = gathered.narrow(1, starts_[index], layout.padded_numel())
                                 .reshape({comm_->size(), chunk[0], chunk[1]});
   if (layout.dim == 0) {
-    return chunks.reshape({-1, chunk[1]}).narrow(0, 0, layout.global_shape[0]);
+    return chunks.reshape({comm_->size() * chunk[0], chunk[1]})
+        .narrow(0, 0, layout.global_shape[0]);
   }
-  return chunks.permute({1, 0, 2}).reshape({chunk[0], -1});
+  return chunks.permute({1, 0, 2}).reshape({chunk[0], comm_->size() * chunk[1]});
 }
 
-// [ranks, a rank's padded chunk].
+// [ranks, a rank's padded chunk]. Sizes are spelt out, because a matrix may be without elements.
 at::Tensor WholeMatrices::in_chunks(size_t index, const at::Tensor& whole) const {
   const ShardLayout& layout = params_[index]->layout();
   const int64_t ranks = comm_->size();
   if (layout.dim == 0) {
     const int64_t missing = layout.chunk * ranks - layout.global_shape[0];
-    return at::constant_pad_nd(whole, {0, 0, 0, missing}).reshape({ranks, -1});
+    return at::constant_pad_nd(whole, {0, 0, 0, missing}).reshape({ranks, layout.padded_numel()});
   }
   return whole.reshape({whole.size(0), ranks, layout.chunk})
       .permute({1, 0, 2})
-      .reshape({ranks, -1});
+      .reshape({ranks, layout.padded_numel()});
 }
 
 int64_t WholeMatrices::owned_numel(int rank) const {

@@ -321,6 +321,32 @@ TEST(Muon, LeavesZeroGradientsZero) {
   });
 }
 
+class WithAnEmptyMatrix : public nn::Module {
+ public:
+  WithAnEmptyMatrix() : nn::Module("WithAnEmptyMatrix") {
+    full = register_parameter("full", at::ones({4, 3}));
+    empty = register_parameter("empty", at::ones({4, 0}));
+  }
+  at::Tensor full, empty;
+
+ protected:
+  c10::IValue forward(nn::Values /*inputs*/) override { return full.square().sum() + empty.sum(); }
+};
+
+TEST(Muon, TakesAMatrixWithoutElements) {
+  for (const int ranks : {1, 2, 3}) {
+    run_ranks(ranks, [](const std::shared_ptr<World>& world) {
+      const auto model = std::make_shared<WithAnEmptyMatrix>();
+      const auto root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+      const std::unique_ptr<Optimizer> optimizer = make_muon(root, {});
+      (*model)(nn::Values{}).toTensor().backward();
+      optimizer->step();
+      const fsdp::ShardedParam& full = *optimizer->params().front();
+      EXPECT_LT(fsdp::full_parameter(*root, full).max().item<double>(), 1.0);
+    });
+  }
+}
+
 TEST(Muon, RefusesWhatIsNoMatrixByAnyOfItsNames) {
   run_ranks(1, [](const std::shared_ptr<World>& world) {
     const auto model = std::make_shared<GivenGradients>(read_golden().at("initial"));
