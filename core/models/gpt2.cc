@@ -255,8 +255,9 @@ class Gpt2Model : public nn::Module, public nn::SequenceSharer {
                                      ? sequences.positions.to(tokens.device(), at::kLong)
                                      : at::arange(tokens.size(1), tokens.options()).unsqueeze(0);
     const at::Tensor keys = tensor_at(inputs, 3);
-    const at::Tensor embedded =
-        (*wte_)(nn::part_of(tokens, 1, peers())) + (*wpe_)(nn::part_of(positions, 1, peers()));
+    // One after the other: units run in the order of the model.
+    const at::Tensor of_tokens = (*wte_)(nn::part_of(tokens, 1, peers()));
+    const at::Tensor embedded = of_tokens + (*wpe_)(nn::part_of(positions, 1, peers()));
     at::Tensor hidden = nn::with_dropout(embedded, keys, dropout_, nn::part_number(peers()));
     for (size_t i = 0; i < blocks_.size(); ++i) {
       const at::Tensor keys_of_block = nn::keys_for(keys, static_cast<int64_t>(i));
