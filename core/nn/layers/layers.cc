@@ -104,8 +104,9 @@ struct Gating : torch::autograd::Function<Gating> {
 
 void check_has_memory(const at::Tensor& parameter, const Module& owner, const char* name) {
   FSDP2_CHECK(!has_no_memory(parameter), Code::kWrongState,
-              "{}.{} has no memory: materialize or shard the module first, and use its parameters "
-              "only inside its own forward and backward",
+              "{}.{} has no memory: materialize or shard the module first. What is sharded has "
+              "memory in its unit's forward and backward, or once the unit was unsharded by hand: "
+              "to run this module alone, make it a unit of its own or unshard its unit",
               owner.kind(), name);
 }
 
