@@ -38,6 +38,14 @@ class CudaPlugin final : public DevicePlugin {
     return largest > 1 ? static_cast<int64_t>(largest) : 0;
   }
 
+  // LibTorch's kernel is for Hopper and Blackwell; elsewhere it multiplies group by group.
+  bool multiplies_groups(at::Device device) const override {
+    int major = 0;
+    C10_CUDA_CHECK(
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
+    return major == 9 || major == 10;
+  }
+
   const nn::DeviceKernels* kernels() const override { return &cuda_kernels(); }
 };
 

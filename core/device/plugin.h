@@ -39,6 +39,8 @@ class DevicePlugin {
   virtual at::Device device_of(const void* memory) const = 0;
   // The largest piece that LibTorch's allocator has of the device and has not given out, in bytes.
   virtual int64_t largest_free_block(at::Device device) const = 0;
+  // Whether at::_grouped_mm of bf16 is one launch there, for which the host reads no sizes.
+  virtual bool multiplies_groups(at::Device device) const = 0;
   // Fused loops of the layers; null if it has none.
   virtual const nn::DeviceKernels* kernels() const = 0;
 
@@ -48,7 +50,7 @@ class DevicePlugin {
 
 // What crosses this interface: its own layout, which a change of it counts up, and LibTorch's.
 inline constexpr int64_t kPluginBuild =
-    3 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
+    4 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
 // The symbol of a plug-in: the plug-in, or null if it is of another build.
 using GetDevicePlugin = const DevicePlugin*(int64_t build);
 inline constexpr const char* kGetDevicePlugin = "fsdp2_get_device_plugin";

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
+#include "core/nn/layers/grouped_mlps.h"
 
 namespace fsdp2::models {
 
@@ -40,24 +41,33 @@ SparseMoeBlock::Routing SparseMoeBlock::route(const at::Tensor& tokens) {
           nn::sort_by_expert(sorted_picks, static_cast<int64_t>(experts_.size()))};
 }
 
+at::Tensor SparseMoeBlock::mix(const at::Tensor& tokens, const Routing& routing) {
+  nn::ExpertRows rows = routing.rows;
+  if (nn::may_run_grouped(experts_, tokens)) {
+    const at::Tensor all = nn::rows_for_experts(tokens, rows).front();
+    return nn::weighted_sums({nn::grouped_mlps(experts_, all, rows.ends)}, routing.weights, rows);
+  }
+  nn::split_by_expert(rows);
+  std::vector<at::Tensor> parts = nn::rows_for_experts(tokens, rows);
+  // On no tokens an expert's gradient is zero, where one that did not run would have none: decay
+  // and moments then move all experts alike, and a unit runs on every rank, whichever tokens it
+  // has.
+  const bool all_run = c10::GradMode::is_enabled();
+  for (size_t i = 0; i < experts_.size(); ++i) {
+    if (rows.counts[i] > 0 || all_run) {
+      parts[i] = (*experts_[i])(parts[i]).to(tokens.scalar_type());
+    }
+  }
+  return nn::weighted_sums(parts, routing.weights, rows);
+}
+
 c10::IValue SparseMoeBlock::forward(nn::Values inputs) {
   FSDP2_CHECK(inputs.size() == 1 && inputs[0].isTensor(), Code::kInvalidArgument,
               "{}: expected hidden states, got {} inputs", kind(), inputs.size());
   const at::Tensor& hidden = inputs[0].toTensor();
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
   const Routing routing = route(tokens);
-  std::vector<at::Tensor> rows = nn::rows_for_experts(tokens, routing.rows);
-  // On no tokens an expert's gradient is zero, where one that did not run would have none: decay
-  // and moments then move all experts alike, and a unit runs on every rank, whichever tokens it
-  // has.
-  const bool all_run = c10::GradMode::is_enabled();
-  for (size_t i = 0; i < experts_.size(); ++i) {
-    if (routing.rows.counts[i] > 0 || all_run) {
-      rows[i] = (*experts_[i])(rows[i]).to(tokens.scalar_type());
-    }
-  }
-  const at::Tensor mixed =
-      nn::weighted_sums(rows, routing.weights, routing.rows).view(hidden.sizes());
+  const at::Tensor mixed = mix(tokens, routing).view(hidden.sizes());
   if (!gives_logits_) {
     return mixed;
   }

@@ -34,6 +34,8 @@ class SparseMoeBlock : public nn::Module {
     nn::ExpertRows rows;
   };
   Routing route(const at::Tensor& tokens);
+  // [T,D]: what the experts make of the tokens.
+  at::Tensor mix(const at::Tensor& tokens, const Routing& routing);
 
   int64_t experts_per_token_;
   bool normalize_weights_;

@@ -4,31 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "core/base/error.h"
-#include "core/device/plugin.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
 #include "core/nn/layers/head_loss.h"
 #include "tests/core/nn/closeness.h"
+#include "tests/gpu/missing_gpu.h"
 
 namespace fsdp2::nn {
 namespace {
-
-// Why there are no kernels to test, if so.
-std::optional<std::string> missing() {
-  try {
-    if (open_device_plugin(at::kCUDA).device_count() == 0) {
-      return "no GPU";
-    }
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return std::nullopt;
-}
 
 struct NormResult {
   at::Tensor y;
@@ -54,7 +39,7 @@ struct Tolerance {
 class GpuKernels : public ::testing::TestWithParam<Tolerance> {
  protected:
   void SetUp() override {
-    if (const auto reason = missing()) {
+    if (const auto reason = missing_gpu()) {
       GTEST_SKIP() << *reason;
     }
     kernels_ = device_kernels(at::empty({0}, on_gpu()));

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -35,7 +36,8 @@ variable_list made_contiguous(variable_list tensors) {
 
 // [T,K,D] of rows that lie in parts.
 at::Tensor rows_by_pick(at::TensorList parts, const at::Tensor& row_of_pick) {
-  return at::cat(parts).index_select(0, row_of_pick.flatten()).unflatten(0, row_of_pick.sizes());
+  const at::Tensor rows = parts.size() == 1 ? parts.front() : at::cat(parts);
+  return rows.index_select(0, row_of_pick.flatten()).unflatten(0, row_of_pick.sizes());
 }
 
 // [T,D]: sums over the picks of a token; without weights each counts once.
@@ -137,14 +139,21 @@ ExpertRows sort_by_expert(const at::Tensor& picks, int64_t experts) {
   const at::Tensor row_of_pick =
       at::empty_like(pick_of_row)
           .scatter_(0, pick_of_row, at::arange(flat.numel(), pick_of_row.options()));
-  if (picks.is_meta()) {
-    return {pick_of_row, row_of_pick.view(picks.sizes()), even_counts(flat.numel(), experts)};
-  }
-  // bincount would wait for the device twice more, to look at the smallest and the largest.
+  // bincount would wait for the device, to look at the smallest and the largest.
   const at::Tensor counts =
-      at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).to(at::kCPU);
-  const auto* first = counts.const_data_ptr<int64_t>();
-  return {pick_of_row, row_of_pick.view(picks.sizes()), {first, first + counts.numel()}};
+      at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat));
+  return {pick_of_row, row_of_pick.view(picks.sizes()), counts.cumsum(0, at::kInt), {flat.numel()}};
+}
+
+void split_by_expert(ExpertRows& rows) {
+  if (rows.ends.is_meta()) {
+    rows.counts = even_counts(rows.pick_of_row.numel(), rows.ends.numel());
+    return;
+  }
+  const at::Tensor ends = rows.ends.to(at::kCPU);
+  const auto* first = ends.const_data_ptr<int32_t>();
+  rows.counts.resize(static_cast<size_t>(ends.numel()));
+  std::adjacent_difference(first, first + ends.numel(), rows.counts.begin());
 }
 
 std::vector<at::Tensor> rows_for_experts(const at::Tensor& tokens, const ExpertRows& rows) {
@@ -162,8 +171,8 @@ at::Tensor weighted_sums(const std::vector<at::Tensor>& outputs, const at::Tenso
                                         output.scalar_type() == weights.scalar_type();
                                });
   FSDP2_CHECK(fits, Code::kInvalidArgument,
-              "weighted_sums: expected rows of one dtype for each of {} experts, as many as tokens "
-              "have picked it, and a weight for each",
+              "weighted_sums: expected rows of one dtype for each of {} parts, as many as tokens "
+              "have picked its experts, and a weight for each",
               rows.counts.size());
   return WeightedSums::apply(weights, rows.pick_of_row, rows.row_of_pick, at::TensorList(outputs));
 }

@@ -17,17 +17,20 @@ namespace fsdp2::nn {
 struct ExpertRows {
   at::Tensor pick_of_row;       // [n] int64: token * K + pick
   at::Tensor row_of_pick;       // [T,K] int64
-  std::vector<int64_t> counts;  // rows by expert
+  at::Tensor ends;              // [experts] int32: the row behind each expert's last
+  std::vector<int64_t> counts;  // rows by part, in which they are handed out
 };
 
-// picks [T,K] int64, each below `experts`. The host reads the counts, and nothing else.
+// picks [T,K] int64, each below `experts`. All rows are one part, and the host reads nothing.
 ExpertRows sort_by_expert(const at::Tensor& picks, int64_t experts);
+// From here on each expert's rows are a part. The host reads how many they are.
+void split_by_expert(ExpertRows& rows);
 
-// tokens [T,D] -> for each expert its rows [count,D]. Differentiable; second derivatives are
-// refused (kUnsupported), as below.
+// tokens [T,D] -> for each part its rows [count,D]. Differentiable; second derivatives are refused
+// (kUnsupported), as below.
 std::vector<at::Tensor> rows_for_experts(const at::Tensor& tokens, const ExpertRows& rows);
 
-// outputs: for each expert [count,D]; weights [T,K], of the same dtype -> [T,D]: for each token the
+// outputs: for each part [count,D]; weights [T,K], of the same dtype -> [T,D]: for each token the
 // sum of weight * row over its picks, in fp32 inside where the CPU's own loops run. Differentiable.
 at::Tensor weighted_sums(const std::vector<at::Tensor>& outputs, const at::Tensor& weights,
                          const ExpertRows& rows);

@@ -228,6 +228,10 @@ at::Tensor GatedMlp::forward_in_tiles(const at::Tensor& x) {
     check_has_memory(linear.weight(), linear, "weight");
     check_has_memory(linear.bias(), linear, "bias");
   }
+  return tiled_gated_mlp(x, weights(), activation_, tiles_);
+}
+
+GatedMlpWeights GatedMlp::weights() const {
   GatedMlpWeights weights;
   weights.down = down_proj_->weight();
   weights.down_bias = down_proj_->bias();
@@ -245,7 +249,15 @@ at::Tensor GatedMlp::forward_in_tiles(const at::Tensor& x) {
     weights.gate_bias = gate_proj_->bias();
     weights.up_bias = up_proj_->bias();
   }
-  return tiled_gated_mlp(x, weights, activation_, tiles_);
+  return weights;
+}
+
+bool GatedMlp::is_its_weights() const {
+  const auto is_plain = [](const Module* module) {
+    return module == nullptr || (module->hooks().empty() && module->forward_wrapper() == nullptr);
+  };
+  return tiles_ == 0 && is_plain(this) && is_plain(gate_and_up_proj_.get()) &&
+         is_plain(gate_proj_.get()) && is_plain(up_proj_.get()) && is_plain(down_proj_.get());
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool adds_one) {

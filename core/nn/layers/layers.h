@@ -118,6 +118,8 @@ struct GatedMlpNames {
   const char* gate_and_up = nullptr;  // of one layer for both, whose first half is the gate's
 };
 
+struct GatedMlpWeights;  // tiled_mlp.h
+
 // down_proj(activation(gate_proj(x)) * up_proj(x)).
 class GatedMlp : public Module {
  public:
@@ -127,6 +129,12 @@ class GatedMlp : public Module {
   // Tiles that tokens are cut into (tiled_mlp.h); 0: none, all tokens at once.
   void set_tiles(int64_t tiles) { tiles_ = tiles; }
   InputCount input_count() const override { return {1, 1}; }
+
+  Activation activation() const { return activation_; }
+  GatedMlpWeights weights() const;
+  // Whether whoever computes with its weights has done all that calling it does: it is in no tiles,
+  // and neither it nor a layer inside is a unit, checkpointed or otherwise hooked by itself.
+  bool is_its_weights() const;
 
  protected:
   c10::IValue forward(Values inputs) override;

@@ -19,13 +19,19 @@ at::Tensor some_picks() {
   return at::tensor({1, 0, 3, 1, 0, 3, 1, 3, 0, 1, 3, 0, 1, 0}, at::kLong).view({kTokens, kPicks});
 }
 
+ExpertRows some_rows() {
+  ExpertRows rows = sort_by_expert(some_picks(), kExperts);
+  split_by_expert(rows);
+  return rows;
+}
+
 // An expert: something that is not linear, and another for each.
 at::Tensor expert(const at::Tensor& rows, int64_t index) {
   return (rows * static_cast<double>(index + 1)).tanh();
 }
 
 at::Tensor by_rows(const at::Tensor& tokens, const at::Tensor& weights) {
-  const ExpertRows rows = sort_by_expert(some_picks(), kExperts);
+  const ExpertRows rows = some_rows();
   std::vector<at::Tensor> parts = rows_for_experts(tokens, rows);
   for (int64_t i = 0; i < kExperts; ++i) {
     parts[static_cast<size_t>(i)] = expert(parts[static_cast<size_t>(i)], i);
@@ -78,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, ExpertRowsOf,
                          [](const auto& tested) { return c10::toString(tested.param.first); });
 
 TEST(ExpertRows, OfAnExpertAreViewsOfOneBufferInTheOrderOfTheirTokens) {
-  const ExpertRows rows = sort_by_expert(some_picks(), kExperts);
+  const ExpertRows rows = some_rows();
   EXPECT_EQ(rows.counts, (std::vector<int64_t>{5, 5, 0, 4}));
   const at::Tensor tokens = at::arange(kTokens, at::kFloat).unsqueeze(1);
   const std::vector<at::Tensor> parts = rows_for_experts(tokens, rows);
@@ -88,9 +94,30 @@ TEST(ExpertRows, OfAnExpertAreViewsOfOneBufferInTheOrderOfTheirTokens) {
   }
 }
 
+TEST_P(ExpertRowsOf, GiveTheSameInOnePartAsInOneForEachExpert) {
+  const at::ScalarType dtype = GetParam().first;
+  const at::Tensor tokens = random_leaf({kTokens, kDim}, 1, dtype);
+  const at::Tensor weights = random_leaf({kTokens, kPicks}, 2, dtype);
+  const auto found_with = [&](const ExpertRows& rows) {
+    return run(
+        [&](const at::Tensor& of, const at::Tensor& by) {
+          return weighted_sums(rows_for_experts(of, rows), by, rows);
+        },
+        tokens, weights);
+  };
+  const ExpertRows whole = sort_by_expert(some_picks(), kExperts);
+  EXPECT_EQ(whole.counts, std::vector<int64_t>{kTokens * kPicks});
+  EXPECT_TRUE(whole.ends.equal(at::tensor({5, 10, 10, 14}, at::kInt)));
+  const Found found = found_with(whole);
+  const Found expected = found_with(some_rows());
+  EXPECT_TRUE(found.sums.equal(expected.sums));
+  EXPECT_TRUE(found.of_tokens.equal(expected.of_tokens));
+  EXPECT_TRUE(found.of_weights.equal(expected.of_weights));
+}
+
 TEST(ExpertRows, OfAnExpertWithoutTokensGiveItsParametersAZeroGradient) {
   const at::Tensor parameter = random_leaf({kDim}, 3);
-  const ExpertRows rows = sort_by_expert(some_picks(), kExperts);
+  const ExpertRows rows = some_rows();
   std::vector<at::Tensor> parts = rows_for_experts(random_leaf({kTokens, kDim}, 1), rows);
   parts[2] = parts[2] * parameter;
   weighted_sums(parts, random_leaf({kTokens, kPicks}, 2), rows).sum().backward();
@@ -99,7 +126,8 @@ TEST(ExpertRows, OfAnExpertWithoutTokensGiveItsParametersAZeroGradient) {
 }
 
 TEST(ExpertRows, OfNoTokensAreNoRows) {
-  const ExpertRows rows = sort_by_expert(at::empty({0, kPicks}, at::kLong), kExperts);
+  ExpertRows rows = sort_by_expert(at::empty({0, kPicks}, at::kLong), kExperts);
+  split_by_expert(rows);
   const at::Tensor tokens = random_leaf({0, kDim}, 1);
   const at::Tensor sums =
       weighted_sums(rows_for_experts(tokens, rows), random_leaf({0, kPicks}, 2), rows);
@@ -108,7 +136,7 @@ TEST(ExpertRows, OfNoTokensAreNoRows) {
 }
 
 TEST(ExpertRows, AreRefusedWhereTheyDoNotFitTheirCounts) {
-  const ExpertRows rows = sort_by_expert(some_picks(), kExperts);
+  const ExpertRows rows = some_rows();
   std::vector<at::Tensor> parts = rows_for_experts(at::ones({kTokens, kDim}), rows);
   parts[2] = parts[3];
   EXPECT_THROW(weighted_sums(parts, at::ones({kTokens, kPicks}), rows), Error);
