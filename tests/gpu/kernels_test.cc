@@ -26,9 +26,33 @@ NormResult norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy) 
   NormResult result{at::empty_like(x), at::empty({x.size(0)}, x.options().dtype(at::kFloat)),
                     at::empty_like(x), at::empty_like(w)};
   const DeviceKernels* kernels = device_kernels(x);
-  kernels->rms_norm_forward(x, w, 1e-5, result.y, result.rstd);
-  kernels->rms_norm_backward(dy, x, w, result.rstd, result.dx, result.dw);
+  kernels->rms_norm_forward(x, {}, w, 1e-5, result.y, result.rstd);
+  kernels->rms_norm_backward(dy, x, w, result.rstd, {}, result.dx, result.dw);
   return result;
+}
+
+// A residual sum, its norm, and the gradients from those of both: sum, y, dx, dw and, of a layer
+// norm, db.
+std::vector<at::Tensor> normed_sum(bool is_layer_norm, const at::Tensor& x,
+                                   const at::Tensor& addend, const at::Tensor& w,
+                                   const at::Tensor& b, const at::Tensor& dy,
+                                   const at::Tensor& dsum) {
+  const Residual residual{addend, at::empty_like(x)};
+  const at::Tensor y = at::empty_like(x);
+  const at::Tensor mean = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
+  const at::Tensor rstd = at::empty_like(mean);
+  const at::Tensor dx = at::empty_like(x);
+  const at::Tensor dw = at::empty_like(w);
+  const at::Tensor db = at::empty_like(w);
+  const DeviceKernels* kernels = device_kernels(x);
+  if (!is_layer_norm) {
+    kernels->rms_norm_forward(x, residual, w, 1e-5, y, rstd);
+    kernels->rms_norm_backward(dy, residual.sum, w, rstd, dsum, dx, dw);
+    return {residual.sum, y, dx, dw};
+  }
+  kernels->layer_norm_forward(x, residual, w, b, 1e-5, y, mean, rstd);
+  kernels->layer_norm_backward(dy, residual.sum, w, mean, rstd, dsum, dx, dw, db);
+  return {residual.sum, y, dx, dw, db};
 }
 
 struct Tolerance {
@@ -91,6 +115,57 @@ TEST_P(GpuKernels, RmsNormAgreesWithTheHosts) {
       expect_close(actual.dx, expected.dx);
       EXPECT_LE(relative_difference(wide(actual.dw), wide(expected.dw)), 2 * tolerance());
       EXPECT_TRUE(norm(x, w, dy).dw.equal(actual.dw)) << "the order of a sum has changed";
+    }
+  }
+}
+
+// The same beside ATen in fp64.
+TEST_P(GpuKernels, NormsOfResidualSumsAgreeWithFp64) {
+  for (const int64_t n : {5, 128, 768, 896, 4097, 6000, 11264}) {
+    for (const int64_t rows : {1, 9, n <= 4096 ? 3000 : 700}) {
+      for (const bool is_layer_norm : {false, true}) {
+        const at::Tensor x = random({rows, n}, 1);
+        const at::Tensor addend = random({rows, n}, 2);
+        const at::Tensor w = random({n}, 3);
+        const at::Tensor b = random({n}, 4);
+        const at::Tensor dy = random({rows, n}, 5);
+        const at::Tensor dsum = random({rows, n}, 6);
+        const auto actual = normed_sum(is_layer_norm, x, addend, w, b, dy, dsum);
+        EXPECT_TRUE(actual[0].equal(x + addend));
+
+        const at::Tensor sum = wide(actual[0]).requires_grad_(true);
+        const at::Tensor wide_w = wide(w).requires_grad_(true);
+        const at::Tensor wide_b = wide(b).requires_grad_(true);
+        const at::Tensor normed = is_layer_norm ? at::layer_norm(sum, {n}, wide_w, wide_b, 1e-5)
+                                                : at::rms_norm(sum, {n}, wide_w, 1e-5);
+        normed.backward(wide(dy));
+        const std::vector<at::Tensor> expected = {sum, normed, sum.grad() + wide(dsum),
+                                                  wide_w.grad(), wide_b.grad()};
+        for (size_t i = 0; i < actual.size(); ++i) {
+          EXPECT_LE(relative_difference(wide(actual[i]), expected[i]), 2 * tolerance())
+              << i << " of " << rows << " x " << n << (is_layer_norm ? ", layer norm" : "");
+        }
+        EXPECT_TRUE(normed_sum(is_layer_norm, x, addend, w, b, dy, dsum)[3].equal(actual[3]));
+      }
+    }
+  }
+}
+
+TEST_P(GpuKernels, ColumnSumsAgreeWithFp64) {
+  for (const int64_t n : {1, 5, 64, 128, 1152, 3072, 10001}) {
+    for (const int64_t rows : {0, 1, 31, 1000, 8192}) {
+      for (const int64_t offset : {0, 1}) {
+        const at::Tensor x = shifted(random({rows, n}, 1), offset);
+        const at::Tensor sums = at::empty({n}, on_gpu());
+        kernels_->column_sums(x, sums);
+        // Relative to what the sum is made of: its terms cancel.
+        const double scale = std::sqrt(static_cast<double>(rows)) * 4;
+        EXPECT_LE(max_difference(wide(sums), wide(x).sum(0)), tolerance() * scale)
+            << rows << " x " << n;
+        const at::Tensor again = at::empty_like(sums);
+        kernels_->column_sums(x, again);
+        EXPECT_TRUE(again.equal(sums)) << "the order of a sum has changed";
+      }
     }
   }
 }
@@ -244,6 +319,18 @@ TEST_P(GpuKernels, CopyEachRoundsAsATenDoes) {
   for (size_t i = 0; i < from.size(); ++i) {
     EXPECT_TRUE(to[i].equal(from[i].to(dtype()))) << i;
   }
+}
+
+TEST_P(GpuKernels, ScaleRoundsOnce) {
+  const at::Tensor factor = at::full({}, 0.3F, on_gpu().dtype(at::kFloat));
+  const at::Tensor from = random({3, 10007}, 1).to(at::kFloat);
+  const at::Tensor to = at::empty(from.sizes(), on_gpu());
+  kernels_->scale(from, factor, to);
+  EXPECT_TRUE(to.equal((from * factor).to(dtype())));
+  const at::Tensor values = random({1 << 17}, 2);
+  const at::Tensor expected = (values.to(at::kFloat) * factor).to(dtype());
+  kernels_->scale(values, factor, values);
+  EXPECT_TRUE(values.equal(expected));
 }
 
 TEST_P(GpuKernels, ProductsAddToASumInFp32) {

@@ -5,9 +5,12 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "core/cuda/kernels/column_sum.h"
 #include "core/cuda/kernels/copy_rows.h"
 #include "core/cuda/kernels/cross_entropy.h"
 #include "core/cuda/kernels/elements.h"
+#include "core/cuda/kernels/layer_norm.h"
+#include "core/cuda/kernels/norm_teams.h"
 #include "core/cuda/kernels/rms_norm.h"
 #include "core/cuda/kernels/rotary.h"
 #include "core/cuda/kernels/silu_multiply.h"
@@ -26,6 +29,21 @@ const T* in(const at::Tensor& tensor) {
 template <typename T>
 T* out(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());
+}
+
+template <typename T>
+const T* in_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? in<T>(tensor) : nullptr;
+}
+
+template <typename T>
+T* out_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? out<T>(tensor) : nullptr;
+}
+
+template <typename T>
+Residual<T> residual_of(const nn::Residual& residual) {
+  return {in_or_null<T>(residual.addend), out_or_null<T>(residual.sum)};
 }
 
 // Calls work(zero, dtype) for each type of elements.
@@ -87,6 +105,18 @@ RowCopy<From, To> row_copy(const at::Tensor& from, const at::Tensor& to) {
           is_row ? 0 : to.stride(0)};
 }
 
+// Calls work(from_zero, to_zero) for the types of the two tensors.
+template <typename Work>
+void for_types_of(const at::Tensor& from, const at::Tensor& to, const Work& work) {
+  for_each_type([&](auto from_zero, at::ScalarType from_dtype) {
+    for_each_type([&](auto to_zero, at::ScalarType to_dtype) {
+      if (from.scalar_type() == from_dtype && to.scalar_type() == to_dtype) {
+        work(from_zero, to_zero);
+      }
+    });
+  });
+}
+
 // Those of the copies that are from and to these types.
 template <typename From, typename To>
 void launch_copies_of(at::TensorList from, at::ScalarType from_dtype, at::TensorList to,
@@ -107,17 +137,17 @@ void launch_copies_of(at::TensorList from, at::ScalarType from_dtype, at::Tensor
 
 class CudaKernels final : public nn::DeviceKernels {
  public:
-  void rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps, const at::Tensor& y,
-                        const at::Tensor& rstd) const override {
+  void rms_norm_forward(const at::Tensor& x, const nn::Residual& residual, const at::Tensor& w,
+                        double eps, const at::Tensor& y, const at::Tensor& rstd) const override {
     launch_for(x, [&](auto zero, cudaStream_t stream) {
       using T = decltype(zero);
-      launch_rms_norm(in<T>(x), in<T>(w), static_cast<float>(eps), out<T>(y), out<float>(rstd),
-                      rstd.numel(), w.numel(), stream);
+      launch_rms_norm(in<T>(x), residual_of<T>(residual), in<T>(w), static_cast<float>(eps),
+                      out<T>(y), out<float>(rstd), rstd.numel(), w.numel(), stream);
     });
   }
 
   void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                         const at::Tensor& rstd, const at::Tensor& dx,
+                         const at::Tensor& rstd, const at::Tensor& dx_besides, const at::Tensor& dx,
                          const at::Tensor& dw) const override {
     const int64_t rows = rstd.numel();
     const int64_t n = w.numel();
@@ -126,8 +156,46 @@ class CudaKernels final : public nn::DeviceKernels {
     launch_for(x, [&](auto zero, cudaStream_t stream) {
       using T = decltype(zero);
       launch_rms_norm_gradients(in<T>(dy), in<T>(x), in<T>(w), in<float>(rstd),
-                                dx.defined() ? out<T>(dx) : nullptr, out<T>(dw),
+                                in_or_null<T>(dx_besides), out_or_null<T>(dx), out<T>(dw),
                                 out<float>(dw_parts), rows, n, stream);
+    });
+  }
+
+  void layer_norm_forward(const at::Tensor& x, const nn::Residual& residual, const at::Tensor& w,
+                          const at::Tensor& b, double eps, const at::Tensor& y,
+                          const at::Tensor& mean, const at::Tensor& rstd) const override {
+    launch_for(x, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_layer_norm(in<T>(x), residual_of<T>(residual), in<T>(w), in<T>(b),
+                        static_cast<float>(eps), out<T>(y), out<float>(mean), out<float>(rstd),
+                        rstd.numel(), w.numel(), stream);
+    });
+  }
+
+  void layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                           const at::Tensor& mean, const at::Tensor& rstd,
+                           const at::Tensor& dx_besides, const at::Tensor& dx, const at::Tensor& dw,
+                           const at::Tensor& db) const override {
+    const int64_t rows = rstd.numel();
+    const int64_t n = w.numel();
+    const at::Tensor parts =
+        at::empty({layer_norm_parts(rows, n), 2, n}, x.options().dtype(at::kFloat));
+    launch_for(x, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_layer_norm_gradients(in<T>(dy), in<T>(x), in<T>(w), in<float>(mean), in<float>(rstd),
+                                  in_or_null<T>(dx_besides), out_or_null<T>(dx), out<T>(dw),
+                                  out<T>(db), out<float>(parts), rows, n, stream);
+    });
+  }
+
+  void column_sums(const at::Tensor& x, const at::Tensor& sums) const override {
+    const int64_t rows = x.size(0);
+    const int64_t n = x.size(1);
+    const at::Tensor parts =
+        at::empty({column_sum_parts(rows, n), n}, x.options().dtype(at::kFloat));
+    launch_for(x, [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      launch_column_sum(in<T>(x), out<float>(parts), out<T>(sums), rows, n, stream);
     });
   }
 
@@ -209,6 +277,19 @@ class CudaKernels final : public nn::DeviceKernels {
         launch_copies_of<decltype(from_zero), decltype(to_zero)>(from, from_dtype, to, to_dtype,
                                                                  stream);
       });
+    });
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+  }
+
+  void scale(const at::Tensor& from, const at::Tensor& factor,
+             const at::Tensor& to) const override {
+    const c10::cuda::CUDAGuard guard(from.device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    for_types_of(from, to, [&](auto from_zero, auto to_zero) {
+      RowCopies<decltype(from_zero), decltype(to_zero)> batch;
+      batch.add(row_copy<decltype(from_zero), decltype(to_zero)>(from.flatten(), to.flatten()));
+      batch.factor = in<float>(factor);
+      launch_copy_rows(batch, stream);
     });
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   }

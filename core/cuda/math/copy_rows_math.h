@@ -1,5 +1,6 @@
-// Copies of many tensors [rows,n], whose rows are contiguous and may lie apart, each rounded to the
-// type of its target. Rows are cut into chunks, one for each block; a launch takes several tensors.
+// Copies of many tensors [rows,n], whose rows are contiguous and may lie apart, each times a
+// factor, if there is one, and rounded to the type of its target. Rows are cut into chunks, one for
+// each block; a launch takes several tensors.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,7 @@ template <typename From, typename To>
 struct RowCopies {
   ChunkTable<kCopiesOfLaunch> table;
   RowCopy<From, To> copies[kCopiesOfLaunch];
+  const float* factor = nullptr;  // on the device
 
   // The table has room.
   void add(const RowCopy<From, To>& copy) {
@@ -40,10 +42,16 @@ struct RowCopies {
   }
 };
 
-// Bits stay as they are where the types are one.
+// Without a factor (null), bits stay as they are where the types are one.
 template <int kWidth, typename From, typename To>
-FSDP2_HOST_DEVICE inline void copy_pack(const From* from, To* to) {
-  if constexpr (std::is_same_v<From, To>) {
+FSDP2_HOST_DEVICE inline void copy_pack(const From* from, const float* factor, To* to) {
+  if (factor != nullptr) {
+    auto scaled = load<kWidth>(from);
+    for (float& value : scaled.values) {
+      value *= *factor;
+    }
+    store<kWidth>(scaled, to);
+  } else if constexpr (std::is_same_v<From, To>) {
     write_pack<kWidth>(read_pack<kWidth>(from), to);
   } else {
     store<kWidth>(load<kWidth>(from), to);
@@ -70,9 +78,12 @@ FSDP2_HOST_DEVICE inline void copy_chunk(const RowCopies<From, To>& copies, int6
   const From* from = copy.from + row * copy.from_stride + begin;
   To* to = copy.to + row * copy.to_stride + begin;
   const int64_t in_packs = is_on_border(from) && is_on_border(to) ? n / kWidth * kWidth : 0;
-  for_own_packs<kWidth>(member, in_packs, [&](int64_t i) { copy_pack<kWidth>(from + i, to + i); });
-  for_own_packs<1>(member, n - in_packs,
-                   [&](int64_t i) { copy_pack<1>(from + in_packs + i, to + in_packs + i); });
+  const float* factor = copies.factor;
+  for_own_packs<kWidth>(member, in_packs,
+                        [&](int64_t i) { copy_pack<kWidth>(from + i, factor, to + i); });
+  for_own_packs<1>(member, n - in_packs, [&](int64_t i) {
+    copy_pack<1>(from + in_packs + i, factor, to + in_packs + i);
+  });
 }
 
 }  // namespace fsdp2::cuda

@@ -72,6 +72,12 @@ FSDP2_HOST_DEVICE inline Floats<kWidth> load(const T* from) {
   return floats;
 }
 
+// Zeros where there is no memory to read.
+template <int kWidth, typename T>
+FSDP2_HOST_DEVICE inline Floats<kWidth> load_or_zero(const T* from, int64_t i) {
+  return from != nullptr ? load<kWidth>(from + i) : Floats<kWidth>{};
+}
+
 template <int kWidth, typename T>
 FSDP2_HOST_DEVICE inline void store(const Floats<kWidth>& floats, T* to) {
   Pack<T, kWidth> pack;

@@ -58,11 +58,12 @@ FSDP2_HOST_DEVICE inline float gradient_along_row(const T* dy, const T* x, const
 }
 
 // dx, unless it is null, and dw_sum [n] += dy * x * rstd, of which a member has the same elements
-// in each row. sum: what gradient_along_row makes of all members.
+// in each row. sum: what gradient_along_row makes of all members. dx_besides, unless it is null, is
+// added to dx.
 template <int kWidth, typename T>
 FSDP2_HOST_DEVICE inline void norm_gradients(const T* dy, const T* x, const T* w, float rstd,
-                                             float sum, T* dx, float* dw_sum, int64_t n,
-                                             const Member& member) {
+                                             float sum, const T* dx_besides, T* dx, float* dw_sum,
+                                             int64_t n, const Member& member) {
   const float along_x = rstd * rstd * rstd * sum / static_cast<float>(n);
   for_own_packs<kWidth>(member, n, [&](int64_t i) {
     const auto d = load<kWidth>(dy + i);
@@ -74,9 +75,9 @@ FSDP2_HOST_DEVICE inline void norm_gradients(const T* dy, const T* x, const T* w
     store<kWidth>(dw, dw_sum + i);
     if (dx != nullptr) {
       const auto weight = load<kWidth>(w + i);
-      Floats<kWidth> out;
+      auto out = load_or_zero<kWidth>(dx_besides, i);
       for (int j = 0; j < kWidth; ++j) {
-        out.values[j] = rstd * d.values[j] * weight.values[j] - along_x * in.values[j];
+        out.values[j] += rstd * d.values[j] * weight.values[j] - along_x * in.values[j];
       }
       store<kWidth>(out, dx + i);
     }

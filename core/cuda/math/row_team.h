@@ -43,6 +43,21 @@ FSDP2_HOST_DEVICE inline void for_own_parts(const Member& member, const T* row, 
   }
 }
 
+// sum = x + addend over a row [n], a multiple of kWidth, of which a member writes the packs that
+// fall to it.
+template <int kWidth, typename T>
+FSDP2_HOST_DEVICE inline void add_rows(const T* x, const T* addend, T* sum, int64_t n,
+                                       const Member& member) {
+  for_own_packs<kWidth>(member, n, [&](int64_t i) {
+    auto out = load<kWidth>(x + i);
+    const auto other = load<kWidth>(addend + i);
+    for (int j = 0; j < kWidth; ++j) {
+      out.values[j] += other.values[j];
+    }
+    store<kWidth>(out, sum + i);
+  });
+}
+
 struct Sum {
   template <typename Value>
   FSDP2_HOST_DEVICE Value operator()(const Value& a, const Value& b) const {
@@ -57,16 +72,21 @@ __device__ inline Value from_lane_above(const Value& value, int lanes) {
   return __shfl_down_sync(~0U, value, lanes);
 }
 
+template <typename Value>
+__device__ inline Value from_first_lane(const Value& value) {
+  return __shfl_sync(~0U, value, 0);
+}
+
 // What all members of this thread's team have, put together; each gets it. `of_warps`: shared
-// memory, a value for each warp; unused by a single one. Structs have a from_lane_above of their
-// own.
+// memory, a value for each warp; unused by a single one. Structs have functions of their own to
+// move them between lanes.
 template <int kWarps, typename Value, typename Combine>
 __device__ Value of_team(Value value, Value* of_warps, const Combine& combine) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
     value = combine(value, from_lane_above(value, lanes));
   }
   if constexpr (kWarps == 1) {
-    return __shfl_sync(~0U, value, 0);
+    return from_first_lane(value);
   } else {
     __syncthreads();  // all have read what was there
     if (threadIdx.x % kWarp == 0) {

@@ -12,16 +12,37 @@
 
 namespace fsdp2::nn {
 
+// What a norm takes is x or, where both of these are defined, x + addend, which is written to sum.
+struct Residual {
+  at::Tensor addend;
+  at::Tensor sum;
+};
+
 class DeviceKernels {
  public:
   // y = w * (x * rstd), the parenthesis rounded to the dtype, over rows of w's size; rstd [rows]
   // fp32 is written.
-  virtual void rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps,
-                                const at::Tensor& y, const at::Tensor& rstd) const = 0;
-  // dx may be undefined.
+  virtual void rms_norm_forward(const at::Tensor& x, const Residual& residual, const at::Tensor& w,
+                                double eps, const at::Tensor& y, const at::Tensor& rstd) const = 0;
+  // x: what was normalized, the sum where there was one. dx may be undefined; dx_besides, unless it
+  // is undefined, is added to it.
   virtual void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                                 const at::Tensor& rstd, const at::Tensor& dx,
-                                 const at::Tensor& dw) const = 0;
+                                 const at::Tensor& rstd, const at::Tensor& dx_besides,
+                                 const at::Tensor& dx, const at::Tensor& dw) const = 0;
+
+  // y = (x - mean) * rstd * w + b over rows of w's size; mean and rstd [rows] fp32 are written.
+  virtual void layer_norm_forward(const at::Tensor& x, const Residual& residual,
+                                  const at::Tensor& w, const at::Tensor& b, double eps,
+                                  const at::Tensor& y, const at::Tensor& mean,
+                                  const at::Tensor& rstd) const = 0;
+  // As rms_norm_backward.
+  virtual void layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                                   const at::Tensor& mean, const at::Tensor& rstd,
+                                   const at::Tensor& dx_besides, const at::Tensor& dx,
+                                   const at::Tensor& dw, const at::Tensor& db) const = 0;
+
+  // sums [n] of the columns of x [rows,n].
+  virtual void column_sums(const at::Tensor& x, const at::Tensor& sums) const = 0;
 
   // y = silu(gate) * up.
   virtual void silu_multiply_forward(const at::Tensor& gate, const at::Tensor& up,
@@ -53,6 +74,11 @@ class DeviceKernels {
   // to[i] = from[i], rounded to its dtype; each tensor is [rows,n] or [n] and of any of the dtypes,
   // and its rows are contiguous and may lie apart. None of `to` overlaps another tensor.
   virtual void copy_each(at::TensorList from, at::TensorList to) const = 0;
+
+  // to = factor * from, rounded to its dtype; both may be of any of the dtypes, and be one tensor.
+  // factor: a scalar in fp32 on their device.
+  virtual void scale(const at::Tensor& from, const at::Tensor& factor,
+                     const at::Tensor& to) const = 0;
 
  protected:
   ~DeviceKernels() = default;

@@ -8,12 +8,26 @@ namespace {
 
 class MetaKernels final : public DeviceKernels {
  public:
-  void rms_norm_forward(const at::Tensor& /*x*/, const at::Tensor& /*w*/, double /*eps*/,
-                        const at::Tensor& /*y*/, const at::Tensor& /*rstd*/) const override {}
+  void rms_norm_forward(const at::Tensor& /*x*/, const Residual& /*residual*/,
+                        const at::Tensor& /*w*/, double /*eps*/, const at::Tensor& /*y*/,
+                        const at::Tensor& /*rstd*/) const override {}
 
   void rms_norm_backward(const at::Tensor& /*dy*/, const at::Tensor& /*x*/, const at::Tensor& /*w*/,
-                         const at::Tensor& /*rstd*/, const at::Tensor& /*dx*/,
-                         const at::Tensor& /*dw*/) const override {}
+                         const at::Tensor& /*rstd*/, const at::Tensor& /*dx_besides*/,
+                         const at::Tensor& /*dx*/, const at::Tensor& /*dw*/) const override {}
+
+  void layer_norm_forward(const at::Tensor& /*x*/, const Residual& /*residual*/,
+                          const at::Tensor& /*w*/, const at::Tensor& /*b*/, double /*eps*/,
+                          const at::Tensor& /*y*/, const at::Tensor& /*mean*/,
+                          const at::Tensor& /*rstd*/) const override {}
+
+  void layer_norm_backward(const at::Tensor& /*dy*/, const at::Tensor& /*x*/,
+                           const at::Tensor& /*w*/, const at::Tensor& /*mean*/,
+                           const at::Tensor& /*rstd*/, const at::Tensor& /*dx_besides*/,
+                           const at::Tensor& /*dx*/, const at::Tensor& /*dw*/,
+                           const at::Tensor& /*db*/) const override {}
+
+  void column_sums(const at::Tensor& /*x*/, const at::Tensor& /*sums*/) const override {}
 
   void silu_multiply_forward(const at::Tensor& /*gate*/, const at::Tensor& /*up*/,
                              const at::Tensor& /*y*/) const override {}
@@ -36,6 +50,9 @@ class MetaKernels final : public DeviceKernels {
   }
 
   void copy_each(at::TensorList /*from*/, at::TensorList /*to*/) const override {}
+
+  void scale(const at::Tensor& /*from*/, const at::Tensor& /*factor*/,
+             const at::Tensor& /*to*/) const override {}
 };
 
 }  // namespace

@@ -37,7 +37,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const Operands of = operands(x, weight, adds_one);
     const at::Tensor y = at::empty_like(of.x);
     const at::Tensor rstd = at::empty({x.numel() / weight.numel()}, x.options().dtype(at::kFloat));
-    device_kernels(x)->rms_norm_forward(of.x, of.factor, eps, y, rstd);
+    device_kernels(x)->rms_norm_forward(of.x, /*residual=*/{}, of.factor, eps, y, rstd);
     context->save_for_backward({x, weight, rstd});
     context->saved_data["adds_one"] = adds_one;
     return y.to(x.scalar_type());
@@ -52,7 +52,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const at::Tensor dx = context->needs_input_grad(0) ? at::empty_like(of.x) : at::Tensor();
     const at::Tensor dw = at::empty_like(of.factor);
     device_kernels(x)->rms_norm_backward(gradients[0].contiguous().to(of.x.scalar_type()), of.x,
-                                         of.factor, saved[2], dx, dw);
+                                         of.factor, saved[2], /*dx_besides=*/{}, dx, dw);
     return {dx.defined() ? dx.to(x.scalar_type()) : dx, dw.to(weight.scalar_type()), at::Tensor(),
             at::Tensor()};
   }

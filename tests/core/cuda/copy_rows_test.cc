@@ -15,8 +15,10 @@ using test::pointer;
 
 // As the kernel does it, for tensors [rows,n].
 template <typename From, typename To>
-void copy_each(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
+void copy_each(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to,
+               const float* factor = nullptr) {
   RowCopies<From, To> copies;
+  copies.factor = factor;
   for (size_t i = 0; i < from.size(); ++i) {
     copies.add({pointer<From>(from[i]), pointer<To>(to[i]), from[i].size(0), from[i].size(1),
                 from[i].stride(0), to[i].stride(0)});
@@ -58,6 +60,18 @@ TYPED_TEST(CopyRowsMath, RoundsAsATenDoesAndWritesNothingElse) {
   expect_copies<TypeParam, test::InFloat>();
   expect_copies<TypeParam, test::InBFloat16>();
   expect_copies<TypeParam, test::InHalf>();
+}
+
+TYPED_TEST(CopyRowsMath, AFactorIsRoundedWithTheProductAlone) {
+  using T = typename TypeParam::Element;
+  constexpr float kFactor = 0.3F;
+  const at::Tensor from = test::random({1, 8200}, 1, at::kFloat);
+  const at::Tensor to = at::empty(from.sizes(), TypeParam::kDtype);
+  copy_each<float, T>({from}, {to}, &kFactor);
+  EXPECT_TRUE(to.equal((from * kFactor).to(TypeParam::kDtype)));
+  copy_each<T, T>({to}, {to}, &kFactor);
+  EXPECT_TRUE(to.equal(
+      ((from * kFactor).to(TypeParam::kDtype).to(at::kFloat) * kFactor).to(TypeParam::kDtype)));
 }
 
 TYPED_TEST(CopyRowsMath, KeepsBitsOfOneDtypeAndWhatIsNotFinite) {

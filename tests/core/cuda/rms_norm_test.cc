@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/cuda/math/column_sum_math.h"
+#include "core/cuda/math/row_team.h"
 #include "core/nn/kernels/cpu_kernels.h"
 #include "tests/core/cuda/kernel_cases.h"
 #include "tests/core/cuda/team_fold.h"
@@ -50,7 +51,8 @@ Norm normalized(const at::Tensor& x, const at::Tensor& w, int threads) {
 // The weight's gradient in so many parts, which are then added up.
 template <int kWidth, typename T>
 NormGradients gradients_of(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                           const at::Tensor& rstd, int threads, int64_t parts) {
+                           const at::Tensor& rstd, int threads, int64_t parts,
+                           const at::Tensor& dx_besides = {}) {
   const int64_t n = w.numel();
   NormGradients result{at::empty_like(x), at::empty({n}, at::kFloat)};
   const at::Tensor dw_parts = at::zeros({parts, n}, at::kFloat);
@@ -65,6 +67,7 @@ NormGradients gradients_of(const at::Tensor& dy, const at::Tensor& x, const at::
         Sum());
     for (int thread = 0; thread < threads; ++thread) {
       norm_gradients<kWidth>(dy_row, x_row, pointer<T>(w), pointer<float>(rstd)[row], sum,
+                             dx_besides.defined() ? pointer<T>(dx_besides) + row * n : nullptr,
                              pointer<T>(result.dx) + row * n,
                              pointer<float>(dw_parts) + row % parts * n, n, {thread, threads});
     }
@@ -150,6 +153,36 @@ TYPED_TEST(RmsNormMath, RowsThatFillNoPackGoElementByElement) {
   EXPECT_LE(relative_difference(norm.y, expected), TestFixture::kTolerance);
   EXPECT_LE(relative_difference(gradients.dx, wide_x.grad()), TestFixture::kTolerance);
   EXPECT_LE(relative_difference(gradients.dw, wide_w.grad()), 4e-6);
+}
+
+// The gradient that reaches a residual sum past its norm.
+TYPED_TEST(RmsNormMath, AGradientBesidesTheNormsIsAddedBeforeTheRounding) {
+  using T = typename TypeParam::Element;
+  const at::Tensor x = test::random({7, 40}, 1, TypeParam::kDtype);
+  const at::Tensor w = test::random({40}, 2, TypeParam::kDtype);
+  const at::Tensor dy = test::random({7, 40}, 3, TypeParam::kDtype);
+  const at::Tensor besides = test::random({7, 40}, 4, TypeParam::kDtype);
+  const at::Tensor rstd = normalized<TestFixture::kWidth, T>(x, w, 32).rstd;
+  const auto gradients = [&](const at::Tensor& dx_besides) {
+    return gradients_of<TestFixture::kWidth, T>(dy, x, w, rstd, 32, /*parts=*/3, dx_besides);
+  };
+  const at::Tensor wide_x = in_double(x);
+  norm_in_double(wide_x, w.to(at::kDouble)).backward(dy.to(at::kDouble));
+  EXPECT_LE(relative_difference(gradients(besides).dx, wide_x.grad() + besides.to(at::kDouble)),
+            TestFixture::kTolerance);
+  EXPECT_TRUE(gradients(besides).dw.equal(gradients({}).dw));
+}
+
+TYPED_TEST(RmsNormMath, ResidualSumsHaveTheBitsOfATen) {
+  using T = typename TypeParam::Element;
+  const at::Tensor x = test::random({96}, 1, TypeParam::kDtype);
+  const at::Tensor addend = test::random({96}, 2, TypeParam::kDtype);
+  const at::Tensor sum = at::empty_like(x);
+  for (int thread = 0; thread < 32; ++thread) {
+    add_rows<TestFixture::kWidth>(pointer<T>(x), pointer<T>(addend), pointer<T>(sum), 96,
+                                  {thread, 32});
+  }
+  EXPECT_TRUE(sum.equal(x + addend));
 }
 
 TYPED_TEST(RmsNormMath, ARowOfZerosStaysZeroAndANanStaysInItsRow) {
