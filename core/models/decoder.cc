@@ -102,13 +102,14 @@ c10::IValue DecoderLayer::forward(nn::Values inputs) {
               Code::kInvalidArgument, "{}: expected hidden states, cos and sin, got {} inputs",
               kind(), inputs.size());
   // Sums are not taken in place: a module's output may be a view that carries a hook.
-  const at::Tensor x = inputs[0].toTensor();
   const at::Tensor keys = tensor_at(inputs, 4);
-  inputs[0] = (*norm_for_attention_)(x);
-  const at::Tensor hidden =
-      x + added(norm_of_attention_.get(), (*self_attn_)(std::move(inputs)).toTensor(), keys,
-                kAttention);
-  const c10::IValue mixed = (*mlp_)(nn::Values{(*norm_for_mlp_)(hidden)});
+  nn::NormedSum x = norm_for_attention_->of_sum(inputs[0].toTensor(), /*addend=*/{});
+  inputs[0] = std::move(x.normed);
+  nn::NormedSum mlp_input = norm_for_mlp_->of_sum(
+      x.sum, added(norm_of_attention_.get(), (*self_attn_)(std::move(inputs)).toTensor(), keys,
+                   kAttention));
+  const at::Tensor& hidden = mlp_input.sum;
+  const c10::IValue mixed = (*mlp_)(nn::Values{std::move(mlp_input.normed)});
   if (!mixed.isTuple()) {
     return hidden + added(norm_of_mlp_.get(), mixed.toTensor(), keys, kMlp);
   }

@@ -211,11 +211,11 @@ class Gpt2Block : public nn::Module {
 
  protected:
   c10::IValue forward(nn::Values inputs) override {
-    const at::Tensor x = inputs.at(0).toTensor();
     const c10::IValue keys = value_of(tensor_at(inputs, 2));
-    inputs[0] = (*ln_1_)(x);
-    const at::Tensor hidden = x + (*attn_)(std::move(inputs)).toTensor();
-    return hidden + (*mlp_)({(*ln_2_)(hidden), keys}).toTensor();
+    nn::NormedSum x = ln_1_->of_sum(inputs.at(0).toTensor(), /*addend=*/{});
+    inputs[0] = std::move(x.normed);
+    nn::NormedSum hidden = ln_2_->of_sum(x.sum, (*attn_)(std::move(inputs)).toTensor());
+    return hidden.sum + (*mlp_)({std::move(hidden.normed), keys}).toTensor();
   }
 
  private:

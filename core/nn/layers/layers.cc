@@ -1,5 +1,6 @@
 #include "core/nn/layers/layers.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -14,7 +15,9 @@
 #include "core/base/error.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/layers/normed_sum.h"
 #include "core/nn/layers/tiled_mlp.h"
+#include "core/nn/meta_tensor.h"
 
 namespace fsdp2::nn {
 
@@ -27,6 +30,11 @@ const at::Tensor& one_tensor(const Values& inputs, const Module& module) {
   FSDP2_CHECK(inputs.size() == 1 && inputs[0].isTensor(), Code::kInvalidArgument,
               "{}: expected one tensor, got {} inputs", module.kind(), inputs.size());
   return inputs[0].toTensor();
+}
+
+// Whether a call runs its forward and nothing else, so that others may compute in its stead.
+bool runs_plainly(const Module& module) {
+  return module.hooks().empty() && module.forward_wrapper() == nullptr;
 }
 
 // Where there are fused loops. With adds_one these run in fp32, of tensors that last no longer.
@@ -178,6 +186,15 @@ c10::IValue RMSNorm::forward(Values inputs) {
   return rms_norm(one_tensor(inputs, *this), weight_, eps_, adds_one_);
 }
 
+NormedSum RMSNorm::of_sum(const at::Tensor& x, const at::Tensor& addend) {
+  if (adds_one_ || !runs_plainly(*this)) {
+    const at::Tensor sum = addend.defined() ? x + addend : x;
+    return {sum, (*this)(sum)};
+  }
+  check_has_memory(weight_, *this, "weight");
+  return rms_normed_sum(x, addend, weight_, eps_);
+}
+
 LayerNorm::LayerNorm(int64_t size, double eps, at::ScalarType dtype)
     : Module("LayerNorm"),
       weight_(register_parameter("weight", deferred_parameter({size}, dtype))),
@@ -187,7 +204,21 @@ LayerNorm::LayerNorm(int64_t size, double eps, at::ScalarType dtype)
 c10::IValue LayerNorm::forward(Values inputs) {
   check_has_memory(weight_, *this, "weight");
   check_has_memory(bias_, *this, "bias");
-  return at::layer_norm(one_tensor(inputs, *this), weight_.sizes(), weight_, bias_, eps_);
+  const at::Tensor& x = one_tensor(inputs, *this);
+  if (acts_as_host(x.device())) {
+    return at::layer_norm(x, weight_.sizes(), weight_, bias_, eps_);
+  }
+  return layer_normed_sum(x, /*addend=*/{}, weight_, bias_, eps_).normed;
+}
+
+NormedSum LayerNorm::of_sum(const at::Tensor& x, const at::Tensor& addend) {
+  if (acts_as_host(x.device()) || !runs_plainly(*this)) {
+    const at::Tensor sum = addend.defined() ? x + addend : x;
+    return {sum, (*this)(sum)};
+  }
+  check_has_memory(weight_, *this, "weight");
+  check_has_memory(bias_, *this, "bias");
+  return layer_normed_sum(x, addend, weight_, bias_, eps_);
 }
 
 GatedMlp::GatedMlp(std::string kind, int64_t hidden_size, int64_t intermediate_size, bool has_bias,

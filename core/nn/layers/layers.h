@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/nn/layers/activation.h"
+#include "core/nn/layers/normed_sum.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::nn {
@@ -84,6 +85,9 @@ class Embedding : public Module {
 class RMSNorm : public Module {
  public:
   RMSNorm(std::string kind, int64_t size, double eps, at::ScalarType dtype, bool adds_one = false);
+  // x + addend, or x where that is undefined, and this norm of it: a residual sum costs no pass
+  // over memory of its own, but where hooks want to see the norm by itself.
+  NormedSum of_sum(const at::Tensor& x, const at::Tensor& addend);
   InputCount input_count() const override { return {1, 1}; }
 
  protected:
@@ -100,6 +104,8 @@ class RMSNorm : public Module {
 class LayerNorm : public Module {
  public:
   LayerNorm(int64_t size, double eps, at::ScalarType dtype);
+  // As RMSNorm's.
+  NormedSum of_sum(const at::Tensor& x, const at::Tensor& addend);
   InputCount input_count() const override { return {1, 1}; }
 
  protected:

@@ -5,7 +5,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "core/base/error.h"
+#include "core/nn/layers/normed_sum.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"
 
@@ -46,6 +51,55 @@ TEST_P(FusedLayers, RmsNormAgreesWithPlainOperatorsIncludingGradients) {
     expected.backward(dy.to(at::kDouble));
     EXPECT_LE(relative_difference(x.grad(), wide_x.grad()), tolerance()) << size;
     EXPECT_LE(relative_difference(weight.grad(), wide_weight.grad()), tolerance()) << size;
+  }
+}
+
+// With and without an addend, and where nobody uses the sum or nobody the norm.
+TEST_P(FusedLayers, NormedSumsAgreeWithPlainOperatorsIncludingGradients) {
+  for (const bool is_layer_norm : {false, true}) {
+    for (const bool has_addend : {false, true}) {
+      for (const auto& [uses_sum, uses_norm] :
+           {std::pair{true, true}, {false, true}, {true, false}}) {
+        const auto run = [&](at::ScalarType inside, bool fused) {
+          const auto leaf = [&](at::IntArrayRef shape, uint64_t seed) {
+            return random_leaf(shape, seed, dtype()).detach().to(inside).requires_grad_(true);
+          };
+          const at::Tensor x = leaf({3, 5, 40}, 1);
+          const at::Tensor addend = has_addend ? leaf({3, 5, 40}, 2) : at::Tensor();
+          const at::Tensor weight = leaf({40}, 3);
+          const at::Tensor bias = leaf({40}, 4);
+          NormedSum result;
+          if (!fused) {
+            result.sum = has_addend ? x + addend : x;
+            result.normed = is_layer_norm
+                                ? at::layer_norm(result.sum, weight.sizes(), weight, bias, 1e-5)
+                                : plain_rms_norm(result.sum, weight, 1e-5, inside);
+          } else if (is_layer_norm) {
+            result = layer_normed_sum(x, addend, weight, bias, 1e-5);
+          } else {
+            result = rms_normed_sum(x, addend, weight, 1e-5);
+          }
+          const at::Tensor dsum = leaf({3, 5, 40}, 5).detach();
+          const at::Tensor dnormed = leaf({3, 5, 40}, 6).detach();
+          at::Tensor loss = at::zeros({});
+          loss = uses_sum ? loss + (result.sum * dsum).sum() : loss;
+          loss = uses_norm ? loss + (result.normed * dnormed).sum() : loss;
+          loss.backward();
+          return std::vector<at::Tensor>{result.sum,    result.normed,
+                                         x.grad(),      has_addend ? addend.grad() : at::Tensor(),
+                                         weight.grad(), bias.grad()};
+        };
+        const auto actual = run(dtype(), /*fused=*/true);
+        const auto expected = run(at::kDouble, /*fused=*/false);
+        for (size_t i = 0; i < actual.size(); ++i) {
+          ASSERT_EQ(actual[i].defined(), expected[i].defined()) << i;
+          if (actual[i].defined()) {
+            EXPECT_LE(relative_difference(actual[i], expected[i]), 2 * tolerance())
+                << is_layer_norm << has_addend << uses_sum << uses_norm << i;
+          }
+        }
+      }
+    }
   }
 }
 
@@ -241,6 +295,55 @@ TEST(RmsNorm, OfAnotherDtypeThanItsWeightPromotesAsTransformersDoes) {
   const at::Tensor y = rms_norm(x, weight, 1e-6);
   EXPECT_EQ(y.scalar_type(), at::kFloat);
   EXPECT_LE(max_difference(y, plain_rms_norm(x, weight, 1e-6, at::kFloat)), 1e-6);
+}
+
+// A hook that wants to see the norm by itself sees it.
+TEST(RmsNorm, OfASumRunsItsHooks) {
+  struct Count : ForwardHooks {
+    void pre_forward(Module& /*module*/, Values& inputs) override {
+      ++calls;
+      EXPECT_EQ(inputs.size(), 1U);
+    }
+    void post_forward(Module& /*module*/, c10::IValue& output) override {
+      EXPECT_TRUE(output.isTensor());
+    }
+    void forward_failed(Module& /*module*/) noexcept override {}
+    int calls = 0;
+  };
+  RMSNorm norm("Norm", 8, 1e-5, at::kFloat);
+  SeededInit init(1);
+  materialize(norm, init);
+  const at::Tensor x = random_leaf({2, 8}, 1);
+  const at::Tensor addend = random_leaf({2, 8}, 2);
+  const NormedSum fused = norm.of_sum(x, addend);
+  const auto count = std::make_shared<Count>();
+  norm.add_hooks(count);
+  const NormedSum hooked = norm.of_sum(x, addend);
+  EXPECT_EQ(count->calls, 1);
+  EXPECT_TRUE(hooked.sum.equal(fused.sum));
+  EXPECT_TRUE(hooked.normed.equal(fused.normed));
+}
+
+TEST(LayerNorm, OfASumHasSecondDerivatives) {
+  const auto second = [](bool fused) {
+    const at::Tensor x = random_leaf({4, 8}, 1);
+    const at::Tensor addend = random_leaf({4, 8}, 2);
+    const at::Tensor weight = random_leaf({8}, 3);
+    const at::Tensor bias = random_leaf({8}, 4);
+    const NormedSum result =
+        fused
+            ? layer_normed_sum(x, addend, weight, bias, 1e-5)
+            : NormedSum{x + addend, at::layer_norm(x + addend, weight.sizes(), weight, bias, 1e-5)};
+    const at::Tensor loss = (result.sum.sin() * result.normed).sum();
+    const at::Tensor dx =
+        torch::autograd::grad({loss}, {x}, {}, std::nullopt, /*create_graph=*/true)[0];
+    return torch::autograd::grad({dx.square().sum()}, {x, addend, weight});
+  };
+  const auto actual = second(true);
+  const auto expected = second(false);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_LE(relative_difference(actual[i], expected[i]), 1e-5) << i;
+  }
 }
 
 TEST(RmsNorm, RefusesSecondDerivatives) {
