@@ -2,12 +2,14 @@
 // without one in tests/core/cuda; here it is their threads, memory and streams.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <vector>
 
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/kernels/shared_input.h"
 #include "core/nn/layers/head_loss.h"
 #include "tests/core/nn/closeness.h"
 #include "tests/gpu/missing_gpu.h"
@@ -166,6 +168,47 @@ TEST_P(GpuKernels, ColumnSumsAgreeWithFp64) {
         kernels_->column_sums(x, again);
         EXPECT_TRUE(again.equal(sums)) << "the order of a sum has changed";
       }
+    }
+  }
+}
+
+// q, k and v of one input, whose gradients are joined, and a gate and an up.
+TEST_P(GpuKernels, ProductsOfASharedInputAgreeWithFp64) {
+  for (const std::vector<int64_t>& outputs : {std::vector<int64_t>{896, 128, 128}, {700, 700}}) {
+    const auto run = [&](bool is_wide) {
+      const auto leaf = [&](at::IntArrayRef shape, uint64_t seed) {
+        const at::Tensor values = random(shape, seed);
+        return (is_wide ? wide(values) : values).detach().requires_grad_(true);
+      };
+      std::vector<at::Tensor> leaves = {leaf({3, 100, 256}, 1)};
+      std::vector<at::Tensor> weights;
+      std::vector<at::Tensor> biases;
+      for (const int64_t n : outputs) {
+        weights.push_back(leaf({n, 256}, 2));
+        biases.push_back(leaf({n}, 3));
+      }
+      leaves.insert(leaves.end(), weights.begin(), weights.end());
+      leaves.insert(leaves.end(), biases.begin(), biases.end());
+      std::vector<at::Tensor> ys;
+      if (!is_wide) {
+        ys = shared_input_products(leaves[0], weights, biases);
+      }
+      for (size_t i = 0; is_wide && i < outputs.size(); ++i) {
+        ys.push_back(at::linear(leaves[0], weights[i], biases[i]));
+      }
+      std::vector<at::Tensor> dys;
+      for (size_t i = 0; i < ys.size(); ++i) {
+        const at::Tensor dy = random({3, 100, outputs[i]}, 4 + i);
+        dys.push_back(is_wide ? wide(dy) : dy);
+      }
+      const auto gradients = torch::autograd::grad(ys, leaves, dys);
+      ys.insert(ys.end(), gradients.begin(), gradients.end());
+      return ys;
+    };
+    const auto actual = run(/*is_wide=*/false);
+    const auto expected = run(/*is_wide=*/true);
+    for (size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_LE(relative_difference(wide(actual[i]), expected[i]), 2 * tolerance()) << i;
     }
   }
 }

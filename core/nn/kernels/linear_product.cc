@@ -20,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/kernels/product_race.h"
+#include "core/nn/kernels/shared_input.h"
 #include "core/nn/kernels/widened_product.h"
 
 namespace fsdp2::nn {
@@ -265,6 +266,10 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const a
         use_onednn(x, weight, rows, weight.size(0), weight.size(1))) {
       return HostLinear::apply(x, weight, given_bias);
     }
+  }
+  // Its backward sums a bias's gradient up faster.
+  if (bias.defined() && !x.is_cpu() && !x.is_meta() && fit_shared_input(x, weight, bias)) {
+    return shared_input_products(x, weight, bias)[0];
   }
   return at::linear(x, weight, given_bias);  // and its messages for what does not fit
 }

@@ -52,7 +52,9 @@ Attention::Heads Attention::project(const at::Tensor& x) {
         in_heads((*qkv_proj_)(x)).split_with_sizes({heads_, kv_heads_, kv_heads_}, 2);
     return {parts[0], parts[1], parts[2]};
   }
-  return {in_heads((*q_proj_)(x)), in_heads((*k_proj_)(x)), in_heads((*v_proj_)(x))};
+  const std::vector<at::Tensor> parts =
+      outputs_of_each({q_proj_.get(), k_proj_.get(), v_proj_.get()}, x);
+  return {in_heads(parts[0]), in_heads(parts[1]), in_heads(parts[2])};
 }
 
 c10::IValue Attention::forward(Values inputs) {

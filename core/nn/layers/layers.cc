@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/nn/kernels/device_kernels.h"
 #include "core/nn/kernels/linear_product.h"
+#include "core/nn/kernels/shared_input.h"
 #include "core/nn/layers/normed_sum.h"
 #include "core/nn/layers/tiled_mlp.h"
 #include "core/nn/meta_tensor.h"
@@ -140,6 +141,26 @@ c10::IValue Linear::forward(Values inputs) {
   return linear_product(one_tensor(inputs, *this), weight_, bias_);
 }
 
+std::vector<at::Tensor> outputs_of_each(at::ArrayRef<Linear*> layers, const at::Tensor& x) {
+  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> biases;
+  bool together = !acts_as_host(x.device());
+  for (const Linear* layer : layers) {
+    weights.push_back(layer->weight());
+    biases.push_back(layer->bias());
+    together = together && runs_plainly(*layer) && !has_no_memory(weights.back()) &&
+               !has_no_memory(biases.back());
+  }
+  if (together && fit_shared_input(x, weights, biases)) {
+    return shared_input_products(x, weights, biases);
+  }
+  std::vector<at::Tensor> outputs;
+  for (Linear* layer : layers) {
+    outputs.push_back((*layer)(x));
+  }
+  return outputs;
+}
+
 Conv1D::Conv1D(int64_t in_features, int64_t out_features, at::ScalarType dtype)
     : Module("Conv1D"),
       weight_(register_parameter("weight", deferred_parameter({in_features, out_features}, dtype))),
@@ -245,8 +266,8 @@ c10::IValue GatedMlp::forward(Values inputs) {
     const std::vector<at::Tensor> halves = (*gate_and_up_proj_)(x).chunk(2, -1);
     return (*down_proj_)(gated(halves[0], halves[1], activation_));
   }
-  const at::Tensor gate = (*gate_proj_)(x);
-  return (*down_proj_)(gated(gate, (*up_proj_)(x), activation_));
+  const std::vector<at::Tensor> both = outputs_of_each({gate_proj_.get(), up_proj_.get()}, x);
+  return (*down_proj_)(gated(both[0], both[1], activation_));
 }
 
 at::Tensor GatedMlp::forward_in_tiles(const at::Tensor& x) {

@@ -38,6 +38,10 @@ class Linear : public Module {
   at::Tensor bias_;
 };
 
+// What each layer makes of the same x. Devices whose products are fast compute the gradients
+// together, where no hook wants to see a layer by itself.
+std::vector<at::Tensor> outputs_of_each(at::ArrayRef<Linear*> layers, const at::Tensor& x);
+
 // y = x W + b, with a weight that is stored transposed, as GPT-2's are: [..., in] -> [..., out].
 // Parameters: weight [in, out], bias [out].
 class Conv1D : public Module {
