@@ -80,8 +80,13 @@ at::Tensor slope_at(const at::Tensor& capped, double cap) {
 struct LossAndGradients {
   at::Tensor loss;
   at::Tensor dx;  // like x, or undefined
-  at::Tensor dw;  // like weight, or undefined
+  at::Tensor dw;  // like weight, or undefined; in fp32 where backward rounds it
 };
+
+// Those that scale and round a gradient in one pass over memory; null where ATen does.
+const DeviceKernels* scaling_kernels(const at::Tensor& tensor) {
+  return acts_as_host(tensor.device()) ? nullptr : device_kernels(tensor);
+}
 
 // x [N,D], labels [N] in [0, V). The loss is the sum over the rows, in fp64.
 LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& labels,
@@ -117,7 +122,7 @@ LossAndGradients compute(const at::Tensor& x, const at::Tensor& weight, const at
     }
   }
   result.loss = sum;
-  if (want_dw) {
+  if (want_dw && scaling_kernels(x) == nullptr) {
     result.dw = result.dw.to(weight.scalar_type());
   }
   return result;
@@ -204,11 +209,18 @@ LossAndGradients compute_mean(const at::Tensor& hidden, const at::Tensor& weight
 }
 
 // gradient times the factor that comes from above, in place when backward runs only once.
-at::Tensor scaled(const at::Tensor& gradient, const at::Tensor& factor) {
+at::Tensor scaled(const at::Tensor& gradient, const at::Tensor& factor, at::ScalarType dtype) {
   if (!gradient.defined()) {
     return {};
   }
   const bool in_place = !torch::autograd::get_current_graph_task_keep_graph();
+  if (const DeviceKernels* kernels = scaling_kernels(gradient)) {
+    const bool fits = in_place && gradient.scalar_type() == dtype;
+    at::Tensor product =
+        fits ? gradient : at::empty(gradient.sizes(), gradient.options().dtype(dtype));
+    kernels->scale(gradient, factor.to(gradient.device(), at::kFloat), product);
+    return product;
+  }
   if (factor.is_cpu()) {
     const auto number = factor.item<double>();
     return number == 1.0 ? gradient : in_place ? gradient.mul_(number) : gradient * number;
@@ -223,13 +235,15 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
     const LossAndGradients result = compute_mean(hidden, weight, labels, options,
                                                  hidden.requires_grad(), weight.requires_grad());
     context->save_for_backward({result.dx, result.dw});
+    context->saved_data["dtype"] = hidden.scalar_type();
     return result.loss;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     refuse_second_derivatives("the chunked loss");
     const auto saved = context->get_saved_variables();
-    return {scaled(saved[0], gradients[0]), scaled(saved[1], gradients[0]), {}, {}};
+    const at::ScalarType dtype = context->saved_data["dtype"].toScalarType();
+    return {scaled(saved[0], gradients[0], dtype), scaled(saved[1], gradients[0], dtype), {}, {}};
   }
 };
 
