@@ -4,7 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
-#include "core/nn/layers/grouped_mlps.h"
+#include "core/nn/experts/grouped_mlps.h"
 
 namespace fsdp2::models {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/models/config/decoder_config.h"
-#include "core/nn/layers/expert_rows.h"
+#include "core/nn/experts/expert_rows.h"
 #include "core/nn/layers/layers.h"
 #include "core/nn/module.h"
 #include "core/nn/module_list.h"

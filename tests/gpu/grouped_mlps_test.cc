@@ -1,7 +1,7 @@
 // Experts as products of groups that a real GPU multiplies at once, beside the same experts one by
 // one. Shapes and gradients are tested without a GPU in tests/core/nn/layers; here it is LibTorch's
 // kernel: groups that are empty, of one row, and of more than a tile.
-#include "core/nn/layers/grouped_mlps.h"
+#include "core/nn/experts/grouped_mlps.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "core/device/plugin.h"
 #include "tests/core/nn/closeness.h"
-#include "tests/core/nn/expert_mlps.h"
+#include "tests/core/nn/experts/expert_mlps.h"
 #include "tests/gpu/missing_gpu.h"
 
 namespace fsdp2::nn {

@@ -58,6 +58,7 @@ STEP_ROOMS = (
     "core/models",
     "core/models/config",
     "core/nn",
+    "core/nn/experts",
     "core/nn/kernels",
     "core/nn/layers",
     "core/nn/random",

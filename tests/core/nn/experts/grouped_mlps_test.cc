@@ -1,12 +1,12 @@
 // Experts as products of groups beside the same experts one by one. On the host LibTorch multiplies
 // group by group; tests/gpu/grouped_mlps_test.cc is of a device that does it at once.
-#include "core/nn/layers/grouped_mlps.h"
+#include "core/nn/experts/grouped_mlps.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "tests/core/nn/expert_mlps.h"
+#include "tests/core/nn/experts/expert_mlps.h"
 
 namespace fsdp2::nn {
 namespace {

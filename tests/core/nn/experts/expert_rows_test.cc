@@ -1,4 +1,4 @@
-#include "core/nn/layers/expert_rows.h"
+#include "core/nn/experts/expert_rows.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/nn/layers/grouped_mlps.h"
+#include "core/nn/experts/grouped_mlps.h"
 
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/stack.h>

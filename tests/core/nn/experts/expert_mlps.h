@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/nn/layers/grouped_mlps.h"
+#include "core/nn/experts/grouped_mlps.h"
 #include "core/nn/layers/tiled_mlp.h"
 #include "tests/core/nn/closeness.h"
 
