@@ -38,15 +38,16 @@ TrainingRuns::TrainingRuns(const std::string& fsdp2, const std::string& model,
       tokens_(scratch_.write("tokens.bin", made_up_tokens(options.seq_len))),
       model_arguments_({"--model-config", model}) {}
 
-// A step with a learning rate of 0 leaves them as they are drawn.
+// A step with a learning rate of 0 leaves them as they are drawn, as does one that is skipped: of a
+// single token the loss may be that of no label.
 void TrainingRuns::write_weights() {
   const std::string directory = scratch_.path("model");
   TrainingJob one_step;
   one_step.program = fsdp2_;
-  one_step.arguments = joined(
-      {"--quiet", "--device", "cpu", "--tokens", tokens_, "--steps", "1", "--seq-len", "1",
-       "--global-batch", "1", "--optimizer", "sgd", "--lr", "0", "--save-pretrained", directory},
-      model_arguments_);
+  one_step.arguments = joined({"--quiet", "--device", "cpu", "--tokens", tokens_, "--steps", "1",
+                               "--seq-len", "1", "--global-batch", "1", "--optimizer", "sgd",
+                               "--lr", "0", "--not-finite", "skip", "--save-pretrained", directory},
+                              model_arguments_);
   one_step.timeout_s = options_.timeout_s;
   end_well(one_step);
   model_arguments_ = {"--model", directory};
