@@ -155,7 +155,7 @@ TEST_P(GpuKernels, NormsOfResidualSumsAgreeWithFp64) {
 
 TEST_P(GpuKernels, ColumnSumsAgreeWithFp64) {
   for (const int64_t n : {1, 5, 64, 128, 1152, 3072, 10001}) {
-    for (const int64_t rows : {0, 1, 31, 1000, 8192}) {
+    for (const int64_t rows : {0, 1, 31, 1000, n <= 1152 ? 8192 : 1001}) {
       for (const int64_t offset : {0, 1}) {
         const at::Tensor x = shifted(random({rows, n}, 1), offset);
         const at::Tensor sums = at::empty({n}, on_gpu());
