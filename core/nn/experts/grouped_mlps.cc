@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "core/device/plugin.h"
 #include "core/nn/layers/tiled_mlp.h"
@@ -17,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Of the rows of a group's operands, as its kernels read them.
+// Bytes to which the rows of a group's operands are aligned, as its kernels read them.
 constexpr int64_t kAlignment = 16;
 
 // Elements of a weight up to which copies cost less than launches. With LibTorch's operators on an
@@ -46,7 +47,10 @@ bool has_fitting_weights(const GatedMlp& mlp, const at::Tensor& rows) {
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
                             const at::Tensor& ends, const at::TensorList& weights) {
-    variable_list saved{rows, ends};
+    const bool keeps_rows =  // for the weights' gradients alone
+        std::any_of(weights.begin(), weights.end(),
+                    [](const at::Tensor& weight) { return weight.requires_grad(); });
+    variable_list saved{keeps_rows ? rows : at::Tensor(), ends};
     saved.insert(saved.end(), weights.begin(), weights.end());
     context->save_for_backward(std::move(saved));
     return at::_grouped_mm(rows, at::stack(weights).transpose(1, 2), ends);

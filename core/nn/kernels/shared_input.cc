@@ -1,7 +1,6 @@
 #include "core/nn/kernels/shared_input.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -28,9 +27,9 @@ constexpr int64_t kNarrow = 512;
 
 bool are_joined(const variable_list& weights) {
   const auto is_narrow = [](const at::Tensor& weight) { return weight.size(0) < kNarrow; };
-  const auto is_whole = [](const at::Tensor& weight) { return weight.is_contiguous(); };
+  const auto is_contiguous = [](const at::Tensor& weight) { return weight.is_contiguous(); };
   return weights.size() > 1 && std::any_of(weights.begin(), weights.end(), is_narrow) &&
-         std::all_of(weights.begin(), weights.end(), is_whole);
+         std::all_of(weights.begin(), weights.end(), is_contiguous);
 }
 
 // dy^T x in the layout of the weight, which may be a transposed view.
@@ -173,13 +172,15 @@ struct SharedInput : torch::autograd::Function<SharedInput> {
 }  // namespace
 
 bool fit_shared_input(const at::Tensor& x, at::TensorList weights, at::TensorList biases) {
-  if (x.dim() == 0 || x.size(-1) == 0 || device_kernels(x) == nullptr) {
+  // Where x or a weight needs no gradient, at::linear keeps less for backward.
+  if (x.dim() == 0 || x.size(-1) == 0 || !x.requires_grad() || device_kernels(x) == nullptr) {
     return false;
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     const at::Tensor& weight = weights[i];
-    const bool fits = weight.dim() == 2 && weight.size(0) > 0 && weight.size(1) == x.size(-1) &&
-                      weight.scalar_type() == x.scalar_type() && weight.device() == x.device();
+    const bool fits = weight.requires_grad() && weight.dim() == 2 && weight.size(0) > 0 &&
+                      weight.size(1) == x.size(-1) && weight.scalar_type() == x.scalar_type() &&
+                      weight.device() == x.device();
     const at::Tensor& bias = biases[i];
     const bool bias_fits =
         !bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0) &&

@@ -10,7 +10,8 @@
 namespace fsdp2::nn {
 
 // x [..., in], weights [out_i, in], also transposed views; each bias [out_i] or undefined, as many
-// as weights. Whether these are as shared_input_products() takes them, which asks for fused loops.
+// as weights. Whether these are as shared_input_products() takes them, which asks for fused loops,
+// and x and all weights need gradients.
 bool fit_shared_input(const at::Tensor& x, at::TensorList weights, at::TensorList biases);
 
 // Differentiable, also twice. REQUIRES: fit_shared_input.

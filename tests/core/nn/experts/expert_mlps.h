@@ -39,12 +39,15 @@ inline Mlps random_mlps(const ExpertShape& shape, at::ScalarType dtype,
   return mlps;
 }
 
+inline at::Tensor cotangent_of(const at::Tensor& y) {
+  return random_leaf(y.sizes(), 8).detach().to(y.device(), y.scalar_type());
+}
+
 // The output, and the gradients of the rows and of all weights.
 using FoundByMlps = std::vector<at::Tensor>;
 
 inline FoundByMlps found_with(const Mlps& mlps, const at::Tensor& rows, const at::Tensor& y) {
-  const at::Tensor cotangent = random_leaf(y.sizes(), 8).detach().to(y.device(), y.scalar_type());
-  y.backward(cotangent);
+  y.backward(cotangent_of(y));
   FoundByMlps found{y.detach(), take_gradient(rows)};
   for (const auto& mlp : mlps) {
     for (const at::Tensor& weight : mlp->parameters()) {
