@@ -1,6 +1,6 @@
 // Experts as products of groups that a real GPU multiplies at once, beside the same experts one by
-// one. Shapes and gradients are tested without a GPU in tests/core/nn/layers; here it is LibTorch's
-// kernel: groups that are empty, of one row, and of more than a tile.
+// one. Shapes and gradients are tested without a GPU in tests/core/nn/experts; here it is
+// LibTorch's kernel: groups that are empty, of one row, and of more than a tile.
 #include "core/nn/experts/grouped_mlps.h"
 
 #include <ATen/ATen.h>

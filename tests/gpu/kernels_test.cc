@@ -184,8 +184,8 @@ TEST_P(GpuKernels, ProductsOfASharedInputAgreeWithFp64) {
       std::vector<at::Tensor> weights;
       std::vector<at::Tensor> biases;
       for (const int64_t n : outputs) {
-        weights.push_back(leaf({n, 256}, 2));
-        biases.push_back(leaf({n}, 3));
+        weights.push_back(leaf({n, 256}, 20 + weights.size()));
+        biases.push_back(leaf({n}, 30 + biases.size()));
       }
       leaves.insert(leaves.end(), weights.begin(), weights.end());
       leaves.insert(leaves.end(), biases.begin(), biases.end());
