@@ -52,8 +52,8 @@ void read_columns(nn::ParameterSource& source, const ShardedParam& param) {
 
 void read_own(nn::ParameterSource& source, const ShardedParam& param) {
   const ShardLayout& layout = param.layout();
-  std::optional<nn::MemoryForValues>
-      memory;  // else zeroed first, which takes as long as the reading
+  // ensure_memory() would zero it first, which takes as long as the reading.
+  std::optional<nn::MemoryForValues> memory;
   if (param.is_whole() && nn::has_no_memory(param.unsharded())) {
     memory.emplace(param.unsharded());
   }

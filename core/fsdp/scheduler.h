@@ -72,11 +72,11 @@ class Scheduler {
   // forwards, since more backwards follow (micro batches of a pipeline).
   void set_is_last_backward(bool flag) { is_last_backward_ = flag; }
   bool is_last_backward() const { return is_last_backward_; }
-  // The shards have new values: frees what forwards have kept gathered. Begins no collective; all
-  // ranks call it alike.
+  // The shards have new values: frees all that is gathered, by a forward, a backward or by hand.
+  // Begins no collective; all ranks call it alike.
   void shards_changed();
   // From now on the caller holds the shards and may write to them at any time, so no forward uses
-  // what an earlier one has gathered. All ranks call it alike.
+  // what was gathered before it. All ranks call it alike.
   void lend_shards() { shards_are_lent_ = true; }
   // Waits for the reduction under way, if there is one, and adds it to the sharded gradients.
   void finish_reduction();

@@ -40,8 +40,7 @@ size_t parameter_index(const ModuleObject& object, const std::string& name) {
 }
 
 // What stands in the module now: the parameter itself, or what sharding has put in its place. By
-// its path: programs ask for parameters one by one, and to list them all each time would be
-// quadratic.
+// its path: programs ask for parameters one by one, and to list all tensors each time is slow.
 at::Tensor tensor_of(const ModuleObject& object, const ModuleParameter& parameter) {
   const std::string& path = parameter.names.front();
   const torch::nn::Module* module = object.module.get();

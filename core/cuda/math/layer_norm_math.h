@@ -2,8 +2,6 @@
 // team does. Rows, w and b are [n], n a multiple of kWidth.
 #pragma once
 
-#include <cmath>
-
 #include "core/cuda/math/pack.h"
 #include "core/cuda/math/row_team.h"
 
@@ -21,7 +19,7 @@ FSDP2_HOST_DEVICE inline float row_sum(const T* x, int64_t n, const Member& memb
   return sum;
 }
 
-// Of the differences to the mean: squares of x itself would lose a small variance beside it.
+// Squares of the differences to the mean: those of x itself would lose a small variance beside it.
 template <int kWidth, typename T>
 FSDP2_HOST_DEVICE inline float centered_square_sum(const T* x, float mean, int64_t n,
                                                    const Member& member) {

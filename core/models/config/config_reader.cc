@@ -34,7 +34,8 @@ bool is_name(const std::string& text) {
 
 // A parser's message without what is of the parser alone: "line 2, column 1: syntax error ...".
 std::string without_library_names(const std::string& message) {
-  std::string text = message.substr(message.find("] ") + 2);
+  const size_t end_of_name = message.find("] ");
+  std::string text = end_of_name == std::string::npos ? message : message.substr(end_of_name + 2);
   const std::string beginning = "parse error at ";
   return text.rfind(beginning, 0) == 0 ? text.substr(beginning.size()) : text;
 }

@@ -6,7 +6,8 @@
 //
 //   at::Tensor y = nn::linear_product(x, weight, bias);   // differentiable; any dtype, any device
 //
-// Other dtypes and devices and small products go to at::linear. Thread-safe.
+// Other dtypes and devices and small products go to at::linear, or to shared_input.h where a device
+// has fused loops and there is a bias. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>

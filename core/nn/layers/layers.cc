@@ -306,7 +306,7 @@ GatedMlpWeights GatedMlp::weights() const {
 
 bool GatedMlp::is_its_weights() const {
   const auto is_plain = [](const Module* module) {
-    return module == nullptr || (module->hooks().empty() && module->forward_wrapper() == nullptr);
+    return module == nullptr || runs_plainly(*module);
   };
   return tiles_ == 0 && is_plain(this) && is_plain(gate_and_up_proj_.get()) &&
          is_plain(gate_proj_.get()) && is_plain(up_proj_.get()) && is_plain(down_proj_.get());

@@ -199,8 +199,8 @@ FSDP2_CALL fsdp2_module_check_inputs(fsdp2_module module, const fsdp2_tensor* in
 /* Like fsdp2_module_forward, for a module inside this one, given by its dotted path, with the
  * inputs that it takes (hidden states [B,S,D] for an "lm_head"). The tensors of nested outputs come
  * one after the other; more than cap is FSDP2_E_BUFFER_TOO_SMALL with their number in *needed. If
- * the module is sharded, all ranks must pass the same path, and what is no unit of its own runs only
- * while its unit is gathered (fsdp2_shard_unshard); else it is FSDP2_E_WRONG_STATE. */
+ * the module is sharded, all ranks must pass the same path, and what is no unit of its own runs
+ * only while its unit is gathered (fsdp2_shard_unshard); else it is FSDP2_E_WRONG_STATE. */
 FSDP2_CALL fsdp2_module_forward_submodule(fsdp2_module module, const char* path,
                                           const fsdp2_tensor* inputs, size_t n_inputs,
                                           uint32_t flags, fsdp2_tensor* outputs, size_t cap,

@@ -104,8 +104,9 @@ FSDP2_CALL fsdp2_shard_set_unit_settings(fsdp2_shard shard, const char* unit /*(
                                          const fsdp2_unit_settings* settings);
 
 /* [c] Gathers the unit's own parameters. async_op 1: only starts the gather; the next use, or
- * fsdp2_shard_wait_unshard, waits for it. They stay until a forward or backward frees them, or until
- * the shards have new values. */
+ * fsdp2_shard_wait_unshard, waits for it. They stay until a forward or backward frees them, or
+ * until the shards have new values; once a state was taken of the shard, whose holder may write to
+ * it, no longer than until the next forward begins. */
 FSDP2_CALL fsdp2_shard_unshard(fsdp2_shard shard, const char* unit /*(opt)*/, int32_t async_op);
 /* [c] Waits until the unit's parameters are gathered. */
 FSDP2_CALL fsdp2_shard_wait_unshard(fsdp2_shard shard, const char* unit /*(opt)*/);
