@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "core/ckpt/store/find_checkpoint.h"
 #include "core/ckpt/store/pending_directory.h"
 #include "core/ckpt/store/series_claim.h"
+#include "core/ckpt/store/steady_path.h"
 #include "core/comm/agreement.h"
 #include "core/fsdp/parameter_values.h"
 #include "core/train/state/finite_values.h"
@@ -145,15 +147,25 @@ LoadReport Checkpointer::load_from_rank_zero(const LoadRequest& request) {
   const std::string of_rank_zero =  // paths may differ
       fmt::format("the checkpoint of rank {}", team().rank_in_job(0));
   std::unique_ptr<ckpt::StateSource> source;
+  std::optional<ckpt::SteadyPath> steady;  // on rank 0
   agree(team(), fmt::format("loading {}", of_rank_zero), [&] {
     if (team().rank() == 0) {
-      source = ckpt::open_checkpoint(ckpt::find_checkpoint(request.path));
+      const std::string found = ckpt::find_checkpoint(request.path);
+      steady.emplace(found);
+      source = steady->explain([&] { return ckpt::open_checkpoint(found); });
     }
     return std::string();
   });
-  return load_training_state(with_root(request.objects),
-                             ckpt::BroadcastSource(team(), source.get(), of_rank_zero),
-                             request.partial);
+  LoadReport report = load_training_state(with_root(request.objects),
+                                          ckpt::BroadcastSource(team(), source.get(), of_rank_zero),
+                                          request.partial);
+  agree(team(), fmt::format("loading {}", of_rank_zero), [&] {
+    if (steady) {
+      steady->check();
+    }
+    return std::string();
+  });
+  return report;
 }
 
 ckpt::StateDict Checkpointer::state(const std::string& what,

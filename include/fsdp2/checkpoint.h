@@ -115,7 +115,7 @@ FSDP2_CALL fsdp2_load_options_init(fsdp2_load_options* options, size_t struct_si
  * do not match), FSDP2_E_UNSUPPORTED
  * (hyper-parameters of another algorithm, such as amsgrad). Errors after which all values are
  * undefined until the next load: FSDP2_E_CORRUPT_DATA, which names the file and the item, and
- * FSDP2_E_IO. */
+ * FSDP2_E_IO, also where a save has replaced the checkpoint while it was read. */
 FSDP2_CALL fsdp2_checkpoint_load(fsdp2_shard shard, fsdp2_optimizer optimizer /*(opt)*/,
                                  fsdp2_step step /*(opt)*/, fsdp2_loader loader /*(opt)*/,
                                  const char* path, const fsdp2_load_options* options /*(opt)*/);
@@ -160,8 +160,8 @@ FSDP2_CALL fsdp2_checkpoint_find(const char* path, char* buf, size_t cap, size_t
  * read. A checksum of null means that nothing can tell whether that part is what was written. Reads
  * no values of tensors. */
 FSDP2_CALL fsdp2_checkpoint_inspect(const char* path, char* buf, size_t cap, size_t* needed);
-/* Reads everything and compares every checksum. FSDP2_E_CORRUPT_DATA names the file and the
- * item. */
+/* Reads everything and compares every checksum. FSDP2_E_CORRUPT_DATA names the file and the item;
+ * FSDP2_E_IO also says that a save has replaced the checkpoint meanwhile. */
 FSDP2_CALL fsdp2_checkpoint_verify(const char* path);
 /* Writes the checksums of a DCP directory that another program has written or changed. Logs how
  * many items had no checksum of their own to compare with first. */

@@ -390,9 +390,15 @@ LoadReport load_training_state(const TrainingObjects& objects, const std::string
         [&] { return with_remedy(found, [&] { return ckpt::open_checkpoint(found); }); });
     return fmt::format("checkpoint={}\n", std::filesystem::path(found).filename().string());
   });
-  return steady->explain([&] {
+  LoadReport report = steady->explain([&] {
     return with_remedy(found, [&] { return load_training_state(objects, *source, partial); });
   });
+  // Ranks open files when they read them: each may have read a sound checkpoint, but another one.
+  agree(objects.root->mesh().team(), "loading " + path, [&] {
+    steady->check();
+    return std::string();
+  });
+  return report;
 }
 
 LoadReport load_training_state(const TrainingObjects& objects, const ckpt::StateSource& source,
