@@ -42,11 +42,11 @@ std::unique_ptr<PythonSide> find_python(const BenchOptions& options, std::string
   return nullptr;
 }
 
-// A model of ours alone keeps Python out, of that model's table only.
-void run_python(const TrainingRuns& runs, const PythonSide& python, const BenchOptions& options,
-                ModelBench* bench) {
+// What fails of Python's part keeps Python out, of that model's table only.
+template <typename Work>
+void for_python(const BenchOptions& options, ModelBench* bench, const Work& work) {
   try {
-    bench->python.push_back(runs.python(python));
+    work();
   } catch (const Failure& failure) {
     if (!options.may_skip_python()) {
       throw;
@@ -65,14 +65,14 @@ ModelBench measure_model(const std::string& fsdp2, const std::string& model,
   bench.model = model;
   TrainingRuns runs(fsdp2, model, options);
   if (python != nullptr) {
-    runs.write_weights();
+    for_python(options, &bench, [&] { runs.write_weights(); });
   }
   for (int64_t round = 0; round < options.rounds; ++round) {
     say(model + job);
     bench.ours.push_back(runs.ours());
     if (python != nullptr && bench.python_obstacle.empty()) {
       say(model + ": the same with Python's FSDP2");
-      run_python(runs, *python, options, &bench);
+      for_python(options, &bench, [&] { bench.python.push_back(runs.python(*python)); });
     }
   }
   return bench;

@@ -40,6 +40,9 @@ PythonSide::PythonSide(const std::string& python)
   const ChildEnd end = run_child({python_, "-c", kImport, scratch_.path("")}, {}, kImportSeconds);
   if (end.exit_code == 0 && !end.timed_out) {
     torch_version_ = end.out.substr(0, end.out.find('\n'));
+    if (torch_version_.empty() || torch_version_[0] < '0' || torch_version_[0] > '9') {
+      obstacle_ = python_ + ": is no Python";
+    }
     return;
   }
   const std::string cause = python_cause(end);

@@ -1,5 +1,6 @@
 #include "cli/bench/report.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -75,7 +76,9 @@ std::string rows_of(const ModelBench& bench, const ProductPeak& peak) {
 }
 
 std::string about_python(const Bench& bench) {
-  if (!bench.torch.empty()) {
+  const bool took_part = std::any_of(bench.models.begin(), bench.models.end(),
+                                     [](const ModelBench& model) { return !model.python.empty(); });
+  if (took_part) {
     return "Python: FSDP2 of torch " + bench.torch + ", with its fused AdamW\n";
   }
   return bench.python_obstacle.empty()

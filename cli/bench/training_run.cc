@@ -83,13 +83,18 @@ TrainingJob TrainingRuns::job(const Texts& arguments) const {
 
 JobEnd TrainingRuns::end_well(const TrainingJob& job) const {
   JobEnd end = run_job(job);
+  const bool is_python = !job.trainer.empty();
+  const std::string who = model_ + (is_python ? ": Python" : "") + ": ";
   if (end.end.timed_out) {
-    throw Failure(model_ + ": the run took longer than --timeout-s");
+    throw Failure(who + "the run took longer than --timeout-s");
   }
-  if (!end.is_well()) {
-    throw Failure(model_ + ": " + (job.trainer.empty() ? end.cause() : python_cause(end.end)));
+  if (end.is_well()) {
+    return end;
   }
-  return end;
+  if (end.end.exit_code == 0) {
+    throw Failure(who + "the run has printed no summary");
+  }
+  throw Failure(who + (is_python ? python_cause(end.end) : end.cause()));
 }
 
 }  // namespace fsdp2::cli

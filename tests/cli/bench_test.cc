@@ -24,9 +24,12 @@ Outcome bench(const Arguments& more, const RunIn& environment = {}) {
       "--quick", "--threads",
       "1",       "--seq-len",
       "32"};
+  // The Python of the machine is let alone unless the test is about one.
+  const bool names_python = std::find(more.begin(), more.end(), "--python") != more.end();
+  const Arguments python = names_python ? Arguments{} : Arguments{"--python", "none"};
   RunIn how = environment;
   how.timeout_s = 240;
-  return run(joined(joined({fsdp2_program(), "bench"}, small), more), how);
+  return run(joined(joined(joined({fsdp2_program(), "bench"}, small), python), more), how);
 }
 
 TEST(Bench, HoldsARunAgainstThePeakOfItsProducts) {
@@ -99,7 +102,8 @@ TEST(BenchBesidePython, SaysWhatPythonMisses) {
                                     "echo \"ModuleNotFoundError: No module named 'torch'\" >&2\n"
                                     "exit 1\n");
   const std::string misses = "ModuleNotFoundError: No module named 'torch'";
-  const Outcome without = bench({}, with_variable("PATH", folder + ":/usr/bin:/bin"));
+  const Outcome without =
+      bench({"--python", "auto"}, with_variable("PATH", folder + ":/usr/bin:/bin"));
   EXPECT_EQ(without.exit_code, 0) << without.err;
   EXPECT_THAT(without.out, HasSubstr("not beside Python's FSDP2: python3: " + misses));
   const Outcome asked = bench({"--python", python});
