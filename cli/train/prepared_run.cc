@@ -1,6 +1,8 @@
 #include "cli/train/prepared_run.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "cli/arguments.h"
 #include "cli/train/complaint.h"
@@ -15,6 +17,21 @@
 #include "core/config/resolve.h"
 
 namespace fsdp2::cli {
+
+namespace {
+
+// Also where the path is the folder itself.
+bool is_in_folder(const std::string& path, const std::string& folder) {
+  if (folder.empty()) {
+    return false;
+  }
+  std::error_code error;  // what cannot be looked up is no folder of the run's
+  const auto inside = std::filesystem::weakly_canonical(path, error);
+  const auto relative = inside.lexically_relative(std::filesystem::weakly_canonical(folder, error));
+  return !error && !relative.empty() && *relative.begin() != "..";
+}
+
+}  // namespace
 
 PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on, StartUp& start_up)
     : plan(given), mesh(on), job(info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, on.get())) {
@@ -68,10 +85,11 @@ void PreparedRun::settle_length() {
   stop = options.stop_step > 0 ? std::min(options.stop_step, options.steps) : options.steps;
 }
 
-// Whoever names a checkpoint wants steps behind it. --resume auto goes on with a run whatever has
-// ended it, and may find it done.
+// Whoever names a checkpoint of another run wants steps behind it. --resume auto, or the run's own
+// folder, goes on with a run whatever has ended it, and may find it done.
 void PreparedRun::check_steps_left() const {
-  const bool names_checkpoint = !options.resume.empty() && !options.resumes_from_save_dir();
+  const bool names_checkpoint = !options.resume.empty() && !options.resumes_from_save_dir() &&
+                                !is_in_folder(options.resume, options.save_dir);
   if (names_checkpoint && resumed.next_step >= stop) {
     throw UsageError("--resume " + options.resume + ": nothing left to do: step " +
                      std::to_string(resumed.next_step) + " of " + std::to_string(stop) +

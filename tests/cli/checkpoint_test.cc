@@ -55,7 +55,8 @@ TEST(TrainCheckpoints, OfASeriesAreGoneOnFromToTheBit) {
   EXPECT_EQ(losses(resumed), last(losses(whole), 2));
 }
 
-// A job that starts again by itself may find its run done; who names a checkpoint wants more steps.
+// A job that starts again by itself may find its run done, also one whose file names its own
+// folder; who names a checkpoint of another run wants more steps.
 TEST(TrainCheckpoints, OfADoneRunEndWellUnlessTheyAreNamed) {
   const std::string folder = empty_directory();
   const Arguments ends = {"--stop-step", "2", "--save-dir", folder, "--save-every", "2"};
@@ -63,6 +64,7 @@ TEST(TrainCheckpoints, OfADoneRunEndWellUnlessTheyAreNamed) {
   const Training done = run_to_end(2, joined(ends, {"--resume", "auto"}));
   EXPECT_THAT(done.outcome.err, HasSubstr("nothing left to do: step 2 of 2"));
   EXPECT_TRUE(done.steps.empty());
+  EXPECT_TRUE(run_to_end(2, joined(ends, {"--resume", folder})).steps.empty());
   const Training named = train(2, joined(kRun, {"--stop-step", "2", "--resume", folder}));
   EXPECT_EQ(named.outcome.exit_code, 2);
   EXPECT_EQ(named.outcome.err_lines_with("--resume " + folder + ": nothing left to do: step 2 of 2")
