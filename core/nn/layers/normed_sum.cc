@@ -63,6 +63,12 @@ bool have_kernels(const at::Tensor& x, const at::Tensor& addend, const at::Tenso
          x.size(-1) == weight.size(0) && device_kernels(x) != nullptr;
 }
 
+// For the gradient of x and of the addend, which is one; undefined where neither is wanted.
+at::Tensor empty_dx(const AutogradContext& context, bool has_addend, const at::Tensor& x) {
+  const bool is_wanted = context.needs_input_grad(0) || (has_addend && context.needs_input_grad(1));
+  return is_wanted ? at::empty_like(x) : at::Tensor();
+}
+
 struct RmsNormedSum : torch::autograd::Function<RmsNormedSum> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
                                const std::optional<at::Tensor>& addend, const at::Tensor& weight,
@@ -87,9 +93,7 @@ struct RmsNormedSum : torch::autograd::Function<RmsNormedSum> {
     const auto saved = context->get_saved_variables();
     const at::Tensor x = saved[0].contiguous();
     const at::Tensor weight = saved[1].contiguous();
-    const bool want_dx =
-        context->needs_input_grad(0) || (has_addend && context->needs_input_grad(1));
-    const at::Tensor dx = want_dx ? at::empty_like(x) : at::Tensor();
+    const at::Tensor dx = empty_dx(*context, has_addend, x);
     const at::Tensor dw = at::empty_like(weight);
     device_kernels(x)->rms_norm_backward(gradients[1].contiguous(), x, weight, saved[2],
                                          contiguous_or_none(gradients[0]), dx, dw);
@@ -124,9 +128,7 @@ struct LayerNormedSum : torch::autograd::Function<LayerNormedSum> {
     }
     const at::Tensor x = saved[0].contiguous();
     const at::Tensor weight = saved[1].contiguous();
-    const bool want_dx =
-        context->needs_input_grad(0) || (has_addend && context->needs_input_grad(1));
-    const at::Tensor dx = want_dx ? at::empty_like(x) : at::Tensor();
+    const at::Tensor dx = empty_dx(*context, has_addend, x);
     const at::Tensor dw = at::empty_like(weight);
     const at::Tensor db = at::empty_like(weight);
     device_kernels(x)->layer_norm_backward(gradients[1].contiguous(), x, weight, saved[3], saved[4],
