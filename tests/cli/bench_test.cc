@@ -67,7 +67,7 @@ std::string script(const std::string& path, const std::string& lines) {
   return path;
 }
 
-// Of the environment that other tests compare with; "" if there is none yet.
+// That of the environment that other tests compare with; "" if there is none yet.
 std::string python_with_torch() {
   const Outcome found = run({repository_file("tests/parity/python_environment.sh")});
   return found.exit_code == 0 ? found.out.substr(0, found.out.find('\n')) : "";
