@@ -2,9 +2,8 @@
 // checkpoint in one step, under the feet of whoever reads the old one.
 //
 //   const SteadyPath steady(path);
-//   steady.explain([&] { open_checkpoint(path)->verify(); });  // an error says so
-//   steady.check();                                            // and so does this, without an
-//   error
+//   steady.explain([&] { open_checkpoint(path)->verify(); });  // its errors say so
+//   steady.check();                                            // or else this does
 #pragma once
 
 #include <string>
