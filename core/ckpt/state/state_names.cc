@@ -1,5 +1,8 @@
 #include "core/ckpt/state/state_names.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -63,18 +66,61 @@ std::optional<StateName> split_state_name(const std::string& name,
   return std::nullopt;
 }
 
-// The key with the largest count; `usual` if it is among several.
-std::optional<std::string> most_frequent(const std::map<std::string, size_t>& counts,
-                                         const std::string& usual) {
-  std::optional<std::string> best;
-  size_t best_count = 0;
-  for (const auto& [key, count] : counts) {
-    if (count > best_count || (count == best_count && key == usual)) {
-      best = key;
-      best_count = count;
+// What a prefix fits.
+struct Fit {
+  std::set<std::string> owners;  // parameters, by any text that tells them apart
+  std::set<std::string> entries;
+};
+using Fits = std::map<std::string, Fit>;  // by prefix
+
+// Those that fit most owners.
+std::vector<std::string> best_of(const Fits& fits) {
+  std::vector<std::string> best;
+  size_t most = 1;
+  for (const auto& [prefix, fit] : fits) {
+    if (fit.owners.size() > most) {
+      best.clear();
+      most = fit.owners.size();
+    }
+    if (fit.owners.size() == most) {
+      best.push_back(prefix);
     }
   }
   return best;
+}
+
+// A copy is not another one that was looked at from a later place in its names.
+bool is_another_copy(const Fit& fit, const Fit& other) {
+  return !std::includes(other.entries.begin(), other.entries.end(), fit.entries.begin(),
+                        fit.entries.end());
+}
+
+// The usual prefix goes before others, whichever copy has a name more, and "" before its equals.
+// Otherwise those that fit best: none, one, or several that nothing tells apart.
+std::vector<std::string> choose_prefix(const Fits& fits, const std::string& usual) {
+  std::vector<std::string> best = best_of(fits);
+  if (best.empty()) {
+    return best;
+  }
+  const Fit& first = fits.at(best.front());
+  const auto found = fits.find(usual);
+  if (found != fits.end() && (found->second.owners.size() == first.owners.size() ||
+                              is_another_copy(found->second, first))) {
+    return {usual};
+  }
+  if (best.front().empty()) {
+    return {""};
+  }
+  return best;
+}
+
+void check_one(const std::vector<std::string>& prefixes, const std::string& usual,
+               const std::string& path, const char* what) {
+  FSDP2_CHECK(prefixes.size() <= 1, Code::kInvalidArgument,
+              "{}: expected one {}, or one whose names begin with \"{}\", found several that fit "
+              "equally well, with names that begin with \"{}\": save the one that is meant in a "
+              "file of its own",
+              path, what, usual, fmt::join(prefixes, "\", \""));
 }
 
 }  // namespace
@@ -91,33 +137,48 @@ StateNames::StateNames(const StateSource& source, std::vector<ParameterNames> pa
 }
 
 void StateNames::find_model_prefix() {
-  std::map<std::string, size_t> counts;
+  Fits fits;
   for (const StateEntry& entry : source_.entries()) {
     for (const size_t start : name_starts(entry.name)) {
-      if (entry.dtype && by_name_.count(entry.name.substr(start)) != 0) {
-        ++counts[entry.name.substr(0, start)];
+      const auto parameter = by_name_.find(entry.name.substr(start));
+      if (entry.dtype && parameter != by_name_.end()) {
+        Fit& fit = fits[entry.name.substr(0, start)];
+        fit.owners.insert(std::to_string(parameter->second));
+        fit.entries.insert(entry.name);
       }
     }
   }
-  model_prefix_ = most_frequent(counts, model_prefix_).value_or(model_prefix_);
+  const std::vector<std::string> prefixes = choose_prefix(fits, model_prefix_);
+  check_one(prefixes, model_prefix_, source_.path(), "model");
+  if (!prefixes.empty()) {
+    model_prefix_ = prefixes.front();
+  }
 }
 
 void StateNames::find_optimizer_prefix() {
-  std::map<std::string, size_t> counts;
-  std::map<std::string, size_t> numbered;
+  Fits named;
+  Fits numbered;
   for (const StateEntry& entry : source_.entries()) {
     if (const auto found = split_state_name(entry.name, by_name_)) {
-      ++(by_name_.count(found->owner) != 0 ? counts : numbered)[found->prefix];
+      Fit& fit = (by_name_.count(found->owner) != 0 ? named : numbered)[found->prefix];
+      fit.owners.insert(found->owner);
+      fit.entries.insert(entry.name);
     }
   }
-  const bool by_number = counts.empty() && !numbered.empty();
-  if (const auto prefix = most_frequent(by_number ? numbered : counts, optimizer_prefix_)) {
-    optimizer_prefix_ = *prefix;
-    has_optimizer_ = true;
+  const bool by_number = named.empty() && !numbered.empty();
+  optimizer_prefixes_ = choose_prefix(by_number ? numbered : named, optimizer_prefix_);
+  if (optimizer_prefixes_.size() != 1) {
+    return;
   }
+  optimizer_prefix_ = optimizer_prefixes_.front();
+  has_optimizer_ = true;
   if (by_number) {
     number_parameters();
   }
+}
+
+void StateNames::check_one_optimizer() const {
+  check_one(optimizer_prefixes_, optimizer_prefix_, source_.path(), "optimizer");
 }
 
 void StateNames::number_parameters() {

@@ -6,7 +6,8 @@
 //                                   <any prefix>state.<number>.<slot>, as ROLL saves it
 //
 // The numbers are those of an optimizer whose own state_dict was saved: they follow the order of
-// the parameters that it was given. If several prefixes fit, the one that fits most names is taken.
+// the parameters that it was given. If several prefixes fit, as in a checkpoint that also has an
+// average of the model, ours is taken, else the one that fits most parameters, else "".
 // Where the model has none, what trainers are known to keep beside it (rng_state.cpu,
 // train_state.step, ...) is not taken for a part of it.
 #pragma once
@@ -28,12 +29,17 @@ struct ParameterNames {
 
 class StateNames {
  public:
-  // Errors: kUnsupported for optimizer state by number in more than one parameter group (the
+  // Errors: kInvalidArgument for several models of which nothing tells the one that is meant;
+  // kUnsupported for optimizer state by number in more than one parameter group (the
   // numbers then tell no order), kCorruptData for numbers of no parameter.
   StateNames(const StateSource& source, std::vector<ParameterNames> parameters);
 
+  // Error: kInvalidArgument for several optimizers of which nothing tells the one that is meant.
+  void check_one_optimizer() const;
+
   // nullptr if the checkpoint lacks it. `index`: of the parameter.
   const StateEntry* parameter(size_t index) const;
+  // As well where nothing tells which optimizer is meant.
   const StateEntry* optimizer_state(size_t index, const std::string& slot) const;
   // "optim." or what stands in its place, for "param_groups".
   const std::string& optimizer_prefix() const { return optimizer_prefix_; }
@@ -55,6 +61,7 @@ class StateNames {
   std::unordered_map<std::string, size_t> by_name_;
   std::string model_prefix_ = "model.";
   std::string optimizer_prefix_ = "optim.";
+  std::vector<std::string> optimizer_prefixes_;  // several: nothing tells which is meant
   bool has_optimizer_ = false;
   std::unordered_map<size_t, size_t> numbers_;  // parameter -> number; empty: state is by name
 };

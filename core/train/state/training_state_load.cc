@@ -130,6 +130,7 @@ void Loader::keep_values() {
 }
 
 void Loader::want_optimizer() {
+  names_.check_one_optimizer();
   const auto& params = objects_.root->parameters();
   for (size_t i = 0; i < objects_.optimizer->params().size(); ++i) {
     const fsdp::ShardedParam* param = objects_.optimizer->params()[i];

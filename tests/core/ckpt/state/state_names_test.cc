@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
 #include "core/ckpt/value/python_value.h"
+#include "tests/core/base/file_fixture.h"
 
 namespace fsdp2::ckpt {
 namespace {
@@ -36,6 +42,70 @@ TEST(StateNames, OptimizersNumberParametersAndNoBuffers) {
   ASSERT_NE(names.optimizer_state(2, "exp_avg"), nullptr);
   EXPECT_EQ(names.optimizer_state(1, "exp_avg")->name, "optim.state.0.exp_avg");
   EXPECT_EQ(names.optimizer_state(2, "exp_avg")->name, "optim.state.1.exp_avg");
+}
+
+// Tensors of these names.
+class Named final : public StateSource {
+ public:
+  explicit Named(const std::vector<std::string>& names) : StateSource("named") {
+    std::vector<StateEntry> entries;
+    for (const std::string& name : names) {
+      entries.push_back({name, {name}, at::kFloat, {2}, entries.size()});
+    }
+    set_entries(std::move(entries));
+  }
+  void read(const StateEntry& /*entry*/, at::IntArrayRef /*begin*/,
+            const at::Tensor& /*out*/) const override {}
+  PythonValue read_object(const StateEntry& /*entry*/) const override { return {}; }
+  void verify() const override {}
+};
+
+// The names that a model of a, b and a tied c and d finds among these; "-" for none.
+std::vector<std::string> found_among(const std::vector<std::string>& names) {
+  const Named source(names);
+  const StateNames found(source, {{{"a"}}, {{"b"}}, {{"c", "d"}}});
+  std::vector<std::string> taken;
+  for (size_t i = 0; i < 3; ++i) {
+    const StateEntry* entry = found.parameter(i);
+    taken.push_back(entry == nullptr ? "-" : entry->name);
+  }
+  return taken;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(StateNames, TheModelGoesBeforeItsAverageWhicheverHasANameMore) {
+  EXPECT_EQ(found_among({"ema.a", "ema.b", "ema.c", "ema.d", "model.a", "model.b", "model.c"}),
+            (Names{"model.a", "model.b", "model.c"}));
+  EXPECT_EQ(found_among({"ema.a", "ema.b", "ema.c", "model.a", "model.b"}),
+            (Names{"model.a", "model.b", "-"}));
+  EXPECT_EQ(found_among({"a", "b", "c", "ema.a", "ema.b", "ema.c"}), (Names{"a", "b", "c"}));
+}
+
+TEST(StateNames, APrefixThatFitsMoreParametersIsTaken) {
+  EXPECT_EQ(found_among({"net.a", "net.b", "net.c", "head.a"}), (Names{"net.a", "net.b", "net.c"}));
+  EXPECT_EQ(found_among({"net.a", "net.b", "head.c", "head.d"}), (Names{"net.a", "net.b", "-"}));
+}
+
+TEST(StateNames, TwoModelsOfWhichNothingTellsTheOneThatIsMeantAreRefused) {
+  EXPECT_ERROR(found_among({"ema.a", "ema.b", "net.a", "net.b"}), Code::kInvalidArgument,
+               "named: expected one model, or one whose names begin with \"model.\", found several "
+               "that fit equally well, with names that begin with \"ema.\", \"net.\": save the one "
+               "that is meant in a file of its own");
+}
+
+TEST(StateNames, OfTwoOptimizersTheUsualOneIsTakenAndElseNone) {
+  const Named two({"model.a", "actor.state.a.exp_avg", "critic.state.a.exp_avg"});
+  const StateNames of_two(two, {{{"a"}}});
+  EXPECT_EQ(of_two.parameter(0)->name, "model.a");
+  EXPECT_EQ(of_two.optimizer_state(0, "exp_avg"), nullptr);
+  EXPECT_ERROR(of_two.check_one_optimizer(), Code::kInvalidArgument,
+               "named: expected one optimizer, or one whose names begin with \"optim.\", found "
+               "several that fit equally well, with names that begin with \"actor.\", \"critic.\"");
+  const Named usual({"model.a", "actor.state.a.exp_avg", "optim.state.a.exp_avg"});
+  const StateNames of_usual(usual, {{{"a"}}});
+  of_usual.check_one_optimizer();
+  EXPECT_EQ(of_usual.optimizer_state(0, "exp_avg")->name, "optim.state.a.exp_avg");
 }
 
 }  // namespace
