@@ -22,6 +22,12 @@ class ParameterSource {
   // Empty if that is not known. REQUIRES: contains.
   virtual std::string mark_of(const std::string& /*name*/) const { return {}; }
 
+  // Tensors that it holds and that a module whose parameters have these names does not take. Empty
+  // for a source that makes values of any name.
+  virtual std::vector<std::string> unused(const std::vector<std::string>& /*parameters*/) const {
+    return {};
+  }
+
   // Writes rows [first_row, first_row + out.size(0)) of dim 0 of the named parameter, whose full
   // shape is `shape`, into `out` (contiguous, any float dtype: values are converted). A 0-dim
   // parameter is one row. Reading no rows is fine. Thread-compatible.

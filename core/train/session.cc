@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/comm/agreement.h"
 #include "core/comm/sequence_dim.h"
 #include "core/fsdp/fully_shard.h"
@@ -75,6 +76,21 @@ void warn_of_one_unit(const nn::Module& root, const ShardOptions& options, const
   }
 }
 
+void warn_of_unused(const nn::Module& module, const nn::ParameterSource& source) {
+  std::vector<std::string> names;
+  for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
+    names.insert(names.end(), parameter.names.begin(), parameter.names.end());
+  }
+  const std::vector<std::string> unused = source.unused(names);
+  if (!unused.empty()) {
+    constexpr size_t kNamesInMessage = 8;
+    log(LogLevel::kWarning, "checkpoint",
+        "tensors among the weights are not used, since the model has no such parameter ({}): {}; "
+        "compare config.json with what the weights are of",
+        unused.size(), list_some(unused, kNamesInMessage));
+  }
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<nn::Module> module, std::shared_ptr<nn::ParameterSource> source)
@@ -97,6 +113,7 @@ void Session::materialize() {
   }
   const State before = std::exchange(state_, State::kSpoiled);
   nn::materialize(*module_, *source_);
+  warn_of_unused(*module_, *source_);
   state_ = before;
   source_ = nullptr;
 }
@@ -293,6 +310,9 @@ void Session::agree_on_values() const {
 
 void Session::load_values() {
   fsdp::load_parameters(*root_, *source_, load_from_);
+  if (root_->mesh().team().rank() == 0) {  // all ranks read the same files
+    warn_of_unused(*module_, *source_);
+  }
   source_ = nullptr;
 }
 

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 
 #include "core/base/file.h"
 #include "core/base/text.h"
 #include "core/base/text_hash.h"
 #include "core/ckpt/safetensors/rows.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 
@@ -23,6 +25,12 @@ std::string name_in_memory(const std::string& name, const std::string& without_f
     return "model." + name;
   }
   return starts_with(name, "model.") ? "model.language_model." + without_first_part : name;
+}
+
+// Masks of GPT-2's attention and angles of rotary embeddings.
+bool is_saved_buffer(const std::string& name) {
+  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+         ends_with(name, ".rotary_emb.inv_freq");
 }
 
 }  // namespace
@@ -60,6 +68,21 @@ std::string HuggingFaceDirectory::mark_of(const std::string& name) const {
       .read(entry, 0, static_cast<int64_t>(bytes.size()), bytes.data());
   return fmt::format("{} that begins with {:016x}", c10::toString(entry.dtype),
                      hash_of_text(bytes));
+}
+
+std::vector<std::string> HuggingFaceDirectory::unused(
+    const std::vector<std::string>& parameters) const {
+  std::set<std::string> taken;
+  for (const std::string& name : parameters) {
+    taken.insert(stored_name(name));
+  }
+  std::vector<std::string> unused;
+  for (const std::string& name : names()) {
+    if (taken.count(name) == 0 && !is_saved_buffer(name)) {
+      unused.push_back(printable_name(name));
+    }
+  }
+  return unused;
 }
 
 }  // namespace fsdp2::ckpt

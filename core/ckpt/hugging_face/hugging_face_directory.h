@@ -58,6 +58,8 @@ class HuggingFaceDirectory : public nn::ParameterSource {
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
   std::string mark_of(const std::string& name) const override;
+  // Without the buffers that older releases of transformers saved, which every model makes anew.
+  std::vector<std::string> unused(const std::vector<std::string>& parameters) const override;
 
  private:
   // The name as it is in the files; itself if they have neither.

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,7 +35,18 @@ class Sevens : public nn::ParameterSource {
     out.fill_(7);
   }
 
+  std::vector<std::string> unused(const std::vector<std::string>& parameters) const override {
+    std::vector<std::string> unused;
+    for (const std::string& name : further) {
+      if (std::count(parameters.begin(), parameters.end(), name) == 0) {
+        unused.push_back(name);
+      }
+    }
+    return unused;
+  }
+
   int reads = 0;
+  std::vector<std::string> further;  // tensors that it holds, those of the module among them
 
  private:
   int left_;
@@ -102,13 +114,16 @@ TEST(Session, UnitsAndThenTheWholeAreSharded) {
 }
 
 // What two ranks are warned of that shard a stack by these options.
-std::vector<std::string> warnings_of(const ShardOptions& options, int ranks = 2) {
+std::vector<std::string> warnings_of(const ShardOptions& options, int ranks = 2,
+                                     const std::vector<std::string>& further = {}) {
   std::vector<std::string> warnings;
   set_log_sink(LogLevel::kWarning,
                [&](const LogRecord& record) { warnings.push_back(record.message); });
   run_ranks(ranks, [&](const std::shared_ptr<World>& world) {
     const LogScope scope;
-    Job(world).shard(options);
+    const auto source = std::make_shared<Sevens>();
+    source->further = further;
+    Job(world, {}, source).shard(options);
   });
   set_log_sink(LogLevel::kWarning, {});
   return warnings;
@@ -135,6 +150,15 @@ TEST(Session, AWholeOfOneUnitIsToldWithTheRemedyUnlessAskedFor) {
   EXPECT_TRUE(warnings_of(asked).empty());
   EXPECT_TRUE(warnings_of(wrapping({"block0"})).empty());
   EXPECT_TRUE(warnings_of({}, /*ranks=*/1).empty());
+}
+
+TEST(Session, WeightsThatNoParameterTakesAreToldOnce) {
+  EXPECT_EQ(
+      warnings_of(wrapping({"block0"}), 2, {"block0.in.weight", "block7.in.weight", "head"}),
+      std::vector<std::string>{
+          "tensors among the weights are not used, since the model has no such parameter (2): "
+          "block7.in.weight, head; compare config.json with what the weights are of"});
+  EXPECT_TRUE(warnings_of(wrapping({"block0"}), 2, {"block0.in.weight"}).empty());
 }
 
 TEST(Session, WhatIsShardedIsNotShardedAgain) {

@@ -141,6 +141,16 @@ TEST_F(HuggingFaceDirectoryTest, ModelSavedWithoutItsHeadLacksTheBodysName) {
                "lm_head.weight: no tensor of this name");
 }
 
+TEST_F(HuggingFaceDirectoryTest, TensorsThatNoParameterTakesAreNamed) {
+  write("m/config.json", "{}");
+  write("m/model.safetensors",
+        file_of({"h.0.weight", "h.1.weight", "h.0.attn.bias", "h.0.attn.masked_bias",
+                 "h.0.rotary_emb.inv_freq", "both", "transformer.both"}));
+  const HuggingFaceDirectory directory(path("m"));
+  EXPECT_EQ(directory.unused({"transformer.h.0.weight", "transformer.both", "lm_head.weight"}),
+            (std::vector<std::string>{"both", "h.1.weight"}));
+}
+
 TEST_F(HuggingFaceDirectoryTest, VisionLanguageModelsMayHaveTheirNamesInMemory) {
   write("m/config.json", "{}");
   write("m/model.safetensors", file_of({"model.visual.a", "model.language_model.b", "model.c",
