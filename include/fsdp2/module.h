@@ -280,9 +280,11 @@ FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, siz
  * tensors: tokens [B,max_new_tokens] i64, with 0 behind the last token of a row, and counts [B]
  * i64, the number of tokens of each, a stop token included. Sampling draws by the seed and the
  * number of the row, so that a row goes on alike whatever rows are beside it and whichever rank has
- * it, as far as rounding does not decide. Ranks pass prompts of their own, or none ([0,S]), and the
- * same options apart from first_row and vision_inputs; all make forwards until the last row of any
- * rank has ended.
+ * it, as far as rounding does not decide. The rope types dynamic and longrope alone rotate all rows
+ * of a forward as the longest of them needs it once that is beyond the trained context, as in
+ * transformers: pass such prompts one by one where that matters. Ranks pass prompts of their own,
+ * or none ([0,S]), and the same options apart from first_row and vision_inputs; all make forwards
+ * until the last row of any rank has ended.
  *
  * Models that see images and videos answer to prompts with them in vision_inputs; a prompt has the
  * token of an image once for each of its merged patches, as for fsdp2_module_forward. Some prompts,

@@ -123,7 +123,8 @@ at::Tensor mixed_by_weights(const at::Tensor& q, const at::Tensor& k, const at::
                        : at::ones({q.size(1), q.size(1)}, q.options().dtype(at::kBool)).tril();
     scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
   }
-  const at::Tensor weights = at::_safe_softmax(scores, -1, at::kFloat).to(q.scalar_type());
+  scores = scores.to(at::kFloat);  // _safe_softmax would do so, but its derivative knows no fp16
+  const at::Tensor weights = at::_safe_softmax(scores, -1).to(q.scalar_type());
   return at::matmul(with_dropout(weights, dropout.keys, dropout.probability, dropout.part), values)
       .transpose(1, 2);
 }

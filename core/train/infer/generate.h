@@ -37,9 +37,9 @@ void check_generation(const nn::Module& module, const TokenRows& prompts,
 // The new tokens of each prompt, a stop token included. Only the last tokens of a row longer than
 // the model's positions count; one with images may not be longer. A token that an image or video
 // would have to stand in for is never drawn. What a row becomes does not depend on the rows beside
-// it, or on which rank has it, but for rounding. Collective if the module is sharded: each rank
-// passes prompts of its own, or none, and the same options apart from first_row. REQUIRES:
-// check_generation.
+// it, or on which rank has it, but for rounding and for rope types that follow the longest sequence
+// of a batch (rotary_embedding.h). Collective if the module is sharded: each rank passes prompts of
+// its own, or none, and the same options apart from first_row. REQUIRES: check_generation.
 TokenRows generate(nn::Module& module, const TokenRows& prompts, const GenerateOptions& options);
 
 }  // namespace fsdp2::train

@@ -8,6 +8,7 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -37,8 +38,10 @@ at::Tensor keep_top_k(const at::Tensor& logits, int64_t top_k) {
 at::Tensor keep_top_p(const at::Tensor& probabilities, double top_p) {
   const auto [sorted, order] = at::sort(probabilities, 0, /*descending=*/true);
   const at::Tensor before = sorted.cumsum(0) - sorted;
+  // A top_p below fp32's numbers would be 0 where they are compared.
+  const double least = std::max(top_p, double{std::numeric_limits<float>::min()});
   return at::zeros_like(probabilities)
-      .scatter_(0, order, sorted.masked_fill(before.ge(top_p), 0.0));
+      .scatter_(0, order, sorted.masked_fill(before.ge(least), 0.0));
 }
 
 }  // namespace
@@ -61,11 +64,12 @@ int64_t Sampler::next(const at::Tensor& logits) {
   if (options_.temperature == 0.0) {
     return logits.argmax().item<int64_t>();
   }
-  at::Tensor scores = logits / options_.temperature;
+  // None is above 0, and in fp64, so that no temperature makes them all infinite.
+  at::Tensor scores = (logits - logits.max()).to(at::kDouble) / options_.temperature;
   if (options_.top_k > 0) {
     scores = keep_top_k(scores, options_.top_k);
   }
-  at::Tensor probabilities = at::softmax(scores, -1);
+  at::Tensor probabilities = at::softmax(scores, -1, at::kFloat);
   if (options_.top_p > 0.0 && options_.top_p < 1.0) {
     probabilities = keep_top_p(probabilities, options_.top_p);
   }

@@ -137,6 +137,35 @@ INSTANTIATE_TEST_SUITE_P(
                       with([](AttentionConfig& c) { c.scores.cap = 0.5; }),
                       with([](AttentionConfig& c) { c.one_projection = c.qkv_bias = true; })));
 
+// Output and gradients with these scores' rules, of one set of inputs rounded to 16 bits.
+std::vector<at::Tensor> attended(at::ScalarType dtype, const ScoreRules& rules) {
+  const auto rounded = [&](uint64_t seed) {
+    const at::Tensor values = random_leaf({2, 7, 4, 8}, seed).detach();
+    return values.to(at::kBFloat16).to(dtype).requires_grad_();
+  };
+  const at::Tensor q = rounded(1);
+  const at::Tensor k = rounded(2);
+  const at::Tensor v = rounded(3);
+  const at::Tensor out = attend(q, k, v, c10::IValue(), {}, rules);
+  out.backward(rounded(4).detach());
+  return {out.detach(), q.grad(), k.grad(), v.grad()};
+}
+
+TEST(Attention, CappedScoresTrainIn16Bits) {
+  ScoreRules capped;
+  capped.cap = 0.5;
+  const std::vector<at::Tensor> expected = attended(at::kFloat, capped);
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
+    const std::vector<at::Tensor> actual = attended(dtype, capped);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(actual[i].scalar_type(), dtype);
+      EXPECT_LE(relative_difference(actual[i].to(at::kFloat), expected[i]),
+                dtype == at::kHalf ? 5e-3 : 4e-2)
+          << i;
+    }
+  }
+}
+
 TEST(Attention, NeverLooksAhead) {
   Attention attention(small_config(), at::kFloat);
   SeededInit source(5, 0.3);

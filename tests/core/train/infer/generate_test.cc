@@ -109,6 +109,23 @@ TEST(Sampler, DrawsByTheSeedAndTheNumberOfTheRow) {
   EXPECT_EQ(all.size(), 100);
 }
 
+TEST(Sampler, TheSmallestTemperatureAndTopPLeaveTheMostLikelyToken) {
+  const at::Tensor logits = at::tensor({1.0F, -20.0F, 90.0F, 89.0F});
+  const auto draw = [&](double temperature, double top_p) {
+    SamplerOptions options;
+    options.temperature = temperature;
+    options.top_p = top_p;
+    check_sampler(options, logits.numel());
+    return Sampler(options, 0).next(logits);
+  };
+  constexpr double kLeast = std::numeric_limits<double>::denorm_min();
+  EXPECT_EQ(draw(1e-45, 1.0), 2);
+  EXPECT_EQ(draw(kLeast, 1.0), 2);
+  EXPECT_EQ(draw(1.0, 1e-300), 2);
+  EXPECT_EQ(draw(1.0, kLeast), 2);
+  EXPECT_EQ(draw(kLeast, kLeast), 2);
+}
+
 TEST(Sampler, NamesWhatIsWrong) {
   const auto refusal = [](const SamplerOptions& options) {
     return message_of_error([&] { check_sampler(options, 10); }, Code::kInvalidArgument);
