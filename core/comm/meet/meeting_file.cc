@@ -9,9 +9,12 @@
 
 #include <array>
 #include <charconv>
+#include <exception>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -77,12 +80,17 @@ std::string random_line() {
 }  // namespace
 
 // Lines: kFirstLine, a number of its own, the machine, the port, the hosts.
-void MeetingFile::announce(uint16_t port) const {
-  const std::string text = fmt::format("{}\n{}\n{}\n{}\n{}\n", kFirstLine, random_line(), machine(),
-                                       port, fmt::join(own_hosts(), "\n"));
+std::string MeetingFile::announce(uint16_t port) const {
+  std::error_code none;
+  if (std::filesystem::file_size(path_, none) != 0 || none) {  // an empty one keeps a name, no more
+    static_cast<void>(find());
+  }
+  std::string text = fmt::format("{}\n{}\n{}\n{}\n{}\n", kFirstLine, random_line(), machine(), port,
+                                 fmt::join(own_hosts(), "\n"));
   AtomicFile file(path_);
   file.write(text.data(), text.size());
   file.commit();
+  return text;
 }
 
 std::optional<MeetingFile::Listener> MeetingFile::find() const {
@@ -114,6 +122,13 @@ std::optional<MeetingFile::Listener> MeetingFile::find() const {
   return listener;
 }
 
-void MeetingFile::remove() const noexcept { static_cast<void>(::unlink(path_.c_str())); }
+void MeetingFile::remove(const std::string& announced) const noexcept {
+  try {
+    if (const auto now = find(); now && now->text == announced) {
+      static_cast<void>(::unlink(path_.c_str()));
+    }
+  } catch (const std::exception&) {  // another program's by now
+  }
+}
 
 }  // namespace fsdp2

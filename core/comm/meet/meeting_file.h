@@ -25,13 +25,14 @@ class MeetingFile {
 
   const std::string& path() const { return path_; }
 
-  // Writes that this machine listens at `port`, in place of what the file said before. kIo,
-  // kNotFound.
-  void announce(uint16_t port) const;
+  // Writes that this machine listens at `port`, in place of what an earlier job has said there, and
+  // returns the file's text. kIo, also for a file of another kind, which stays as it is; kNotFound.
+  std::string announce(uint16_t port) const;
   // nullopt if there is no file yet. kIo if the file cannot be read, or is not a meeting file.
   std::optional<Listener> find() const;
-  // Reports no error: a file that stays only makes the ranks of the next job look twice.
-  void remove() const noexcept;
+  // Unless another job has announced itself there since. Reports no error: a file that stays only
+  // makes the ranks of the next job look twice.
+  void remove(const std::string& announced) const noexcept;
 
  private:
   std::string path_;

@@ -130,13 +130,13 @@ StorePtr open_tcp(const Place& place, Clock::time_point deadline) {
 StorePtr announce_and_meet(const MeetingFile& file, const Place& place,
                            Clock::time_point deadline) {
   const TcpStorePtr store = serve_tcp_store("127.0.0.1", 0, left_until(deadline));
-  file.announce(store->getPort());
+  const std::string announced = file.announce(store->getPort());
   try {
     StorePtr met = meet_all_at(store, place, deadline);
-    file.remove();  // all have read it
+    file.remove(announced);  // all have read it
     return met;
   } catch (...) {
-    file.remove();
+    file.remove(announced);
     throw;
   }
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -102,6 +103,32 @@ TEST_F(MeetByFile, AnotherKindOfFileIsRefused) {
     EXPECT_EQ(error.message(),
               path() + ": is not a file that ranks meet at; name one of its own to file://");
   }
+}
+
+TEST_F(MeetByFile, AnotherKindOfFileStaysAsItIs) {
+  std::ofstream(path()) << "my notes\n";
+  const Error error = error_of_join(0, 2);
+  EXPECT_EQ(error.code(), Code::kIo);
+  EXPECT_EQ(error.message(),
+            path() + ": is not a file that ranks meet at; name one of its own to file://");
+  std::ifstream file(path());
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "my notes\n");
+}
+
+TEST_F(MeetByFile, AnEmptyFileIsTakenByRankZero) {
+  std::ofstream(path()) << "";
+  MeetingFile(path()).announce(1234);
+  EXPECT_EQ(MeetingFile(path()).find()->port, 1234);
+}
+
+TEST_F(MeetByFile, WhatAnotherJobHasAnnouncedSinceIsNotRemoved) {
+  const MeetingFile file(path());
+  const std::string first = file.announce(1234);
+  const std::string second = file.announce(1235);
+  file.remove(first);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  file.remove(second);
+  EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
 TEST_F(MeetByFile, ADirectoryThatIsNotThereIsNamed) {
