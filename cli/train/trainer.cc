@@ -169,7 +169,7 @@ void Trainer::finish() {
   journal_.say(run_.trace->finish());
   const std::string saved = save_last();
   if (stopped_by_ == 0) {
-    write_outputs(options_, run_.shard);
+    write_outputs(options_, run_.mesh, run_.shard);
   } else {
     summary["stopped_by"] = stop_signal_name(stopped_by_);
   }

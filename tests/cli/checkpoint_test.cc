@@ -250,6 +250,39 @@ TEST(TrainOutputs, AreInTheDtypeAskedFor) {
       0);
 }
 
+TEST(TrainOutputs, AModelDirectoryHasWhatItsTextsAreReadAndEndedBy) {
+  const std::string folder = empty_directory();
+  const std::string model = folder + "/model";
+  fs::copy(kRun[1], model);
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "merges.txt"}) {
+    write_file(model + "/" + name, name);
+  }
+  write_file(model + "/tokenizer.json", "tokens");
+  write_file(model + "/notes.txt", "mine");
+  fs::create_directory(folder + "/hf");
+  write_file(folder + "/hf/merges.txt", "of another model");
+  write_file(folder + "/hf/README.md", "kept");
+  const auto run = [&](const std::string& to, const std::vector<std::string>& more) {
+    const std::vector<std::string> command = {"--model", model, "--tokens",          kRun[3],
+                                              "--steps", "1",   "--save-pretrained", to};
+    EXPECT_EQ(train(2, joined(command, more)).outcome.exit_code, 0);
+  };
+  run(folder + "/hf", {});
+  EXPECT_EQ(read_file(folder + "/hf/generation_config.json"), "generation_config.json");
+  EXPECT_EQ(read_file(folder + "/hf/tokenizer.json"), "tokens");
+  EXPECT_EQ(read_file(folder + "/hf/tokenizer_config.json"), "tokenizer_config.json");
+  EXPECT_EQ(read_file(folder + "/hf/merges.txt"), "merges.txt");
+  EXPECT_EQ(read_file(folder + "/hf/README.md"), "kept");
+  EXPECT_FALSE(fs::exists(folder + "/hf/notes.txt"));
+  write_file(model + "/second.json", "other tokens");
+  run(folder + "/second", {"--tokenizer", model + "/second.json"});
+  EXPECT_EQ(read_file(folder + "/second/tokenizer.json"), "other tokens");
+  EXPECT_FALSE(fs::exists(folder + "/second/second.json"));
+  run(folder + "/bytes", {"--tokenizer", "bytes"});
+  EXPECT_TRUE(fs::exists(folder + "/bytes/generation_config.json"));
+  EXPECT_FALSE(fs::exists(folder + "/bytes/tokenizer.json"));
+}
+
 TEST(Inspect, WithoutAPathAsksForIt) {
   EXPECT_EQ(fsdp2({"inspect"}).err, "fsdp2 inspect: PATH is missing (see --help)\n");
   EXPECT_EQ(fsdp2({"convert", "from"}).err, "fsdp2 convert: TO is missing (see --help)\n");

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "cli/train/save/best_checkpoint.h"
+#include "cli/train/save/model_companions.h"
 #include "client/numbers.h"
 #include "core/config/checks/torch_file.h"
 
@@ -154,7 +155,7 @@ void check_outputs(const TrainOptions& options) {
   }
 }
 
-void write_outputs(const TrainOptions& options, const Shard& shard) {
+void write_outputs(const TrainOptions& options, const Mesh& mesh, const Shard& shard) {
   fsdp2_save_options save = FSDP2_SAVE_OPTIONS_INIT;
   save.dtype = client::dtype_number(options.export_dtype);
   const auto write = [&](const std::string& path, int32_t format) {
@@ -168,6 +169,9 @@ void write_outputs(const TrainOptions& options, const Shard& shard) {
   }
   if (!options.save_pretrained.empty()) {
     write(options.save_pretrained, FSDP2_CHECKPOINT_MODEL_DIRECTORY);
+    if (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).rank == 0) {
+      copy_model_companions(options, options.save_pretrained);
+    }
   }
 }
 

@@ -14,7 +14,7 @@ namespace fsdp2::cli {
 void check_outputs(const TrainOptions& options);
 
 // Collective.
-void write_outputs(const TrainOptions& options, const Shard& shard);
+void write_outputs(const TrainOptions& options, const Mesh& mesh, const Shard& shard);
 
 // The paths that write_outputs writes.
 std::vector<std::string> written_outputs(const TrainOptions& options);
