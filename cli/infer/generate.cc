@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cstdint>
+#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "cli/infer/commands.h"
 #include "cli/infer/options.h"
@@ -170,6 +173,20 @@ void Generation::write(size_t row, const Tokens& tokens) const {
   std::cout << form_.text_of(whole) << std::endl;
 }
 
+// As it is in a line of text: bytes that are no printable ASCII as \xHH.
+std::string in_one_line(const std::string& text) {
+  std::ostringstream line;
+  line << std::hex << std::setfill('0');
+  for (const char c : text) {
+    if (c >= ' ' && c <= '~' && c != '\\') {
+      line << c;
+    } else {
+      line << "\\x" << std::setw(2) << static_cast<int>(static_cast<uint8_t>(c));
+    }
+  }
+  return line.str();
+}
+
 std::string shared_text(const GenerateOptions& options, const std::vector<PromptLine>& lines) {
   std::string shared = "--max-new-tokens=" + std::to_string(options.max_new_tokens) +
                        "\n--top-k=" + std::to_string(options.top_k) +
@@ -178,7 +195,7 @@ std::string shared_text(const GenerateOptions& options, const std::vector<Prompt
                        "\n--batch-size=" + std::to_string(options.batch_size) +
                        "\n--numbers=" + std::to_string(static_cast<int>(options.numbers)) + "\n";
   for (size_t i = 0; i < lines.size(); ++i) {  // ranks may know the file by other names
-    shared += "prompt " + std::to_string(i + 1) + "=" + lines[i].text + "\n";
+    shared += "prompt " + std::to_string(i + 1) + "=" + in_one_line(lines[i].text) + "\n";
   }
   return shared;
 }

@@ -77,16 +77,13 @@ bool is_special(const Tokenizer& tokenizer, int64_t token) {
   return text(0).empty() && !text(1).empty();
 }
 
-}  // namespace
-
-std::vector<int64_t> stop_tokens_of_model(const config::TrainOptions& run) {
-  const fs::path file = fs::path(run.model) / "generation_config.json";
+// nullopt if there is no such file.
+std::optional<Json> read_object(const std::string& path) {
   std::error_code none;
-  if (run.model.empty() || !fs::is_regular_file(file, none)) {
-    return {};
+  if (!fs::is_regular_file(path, none)) {
+    return std::nullopt;
   }
-  const std::string path = file.string();
-  if (fs::file_size(file, none) > kLargestFile) {
+  if (fs::file_size(path, none) > kLargestFile) {
     throw Failure(path + ": is larger than " + std::to_string(kLargestFile) + " bytes");
   }
   std::ifstream stream(path, std::ios::binary);
@@ -95,11 +92,39 @@ std::vector<int64_t> stop_tokens_of_model(const config::TrainOptions& run) {
   if (!stream) {
     throw Failure(path + ": cannot be read");
   }
-  const Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     throw Failure(path + ": expected a JSON object");
   }
-  const Json end = json.value("eos_token_id", Json());
+  return json;
+}
+
+// A model of several parts may say it of its language model alone.
+Json end_tokens(const Json& config) {
+  const Json end = config.value("eos_token_id", Json());
+  const auto text = config.find("text_config");
+  return end.is_null() && text != config.end() && text->is_object()
+             ? text->value("eos_token_id", Json())
+             : end;
+}
+
+}  // namespace
+
+std::vector<int64_t> stop_tokens_of_model(const config::TrainOptions& run) {
+  if (run.model.empty()) {
+    return {};
+  }
+  const fs::path model(run.model);
+  std::string path = (model / "generation_config.json").string();
+  std::optional<Json> json = read_object(path);
+  if (!json) {  // transformers makes one of config.json then
+    path = (model / "config.json").string();
+    json = read_object(path);
+  }
+  Json end = json ? end_tokens(*json) : Json();
+  if (end == Json(-1)) {  // as some models' files say none
+    end = Json();
+  }
   return end.is_null() ? std::vector<int64_t>() : tokens_in(end, path);
 }
 

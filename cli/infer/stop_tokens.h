@@ -10,8 +10,9 @@
 
 namespace fsdp2::cli {
 
-// generation_config.json's "eos_token_id", a number or a list, in the directory of --model. None if
-// there is no such directory or file. Throws Failure for a file that is not what it is to be.
+// "eos_token_id", a number or a list, of generation_config.json in the directory of --model, or of
+// config.json where there is no such file, as in transformers. None without either. Throws Failure
+// for a file that is not what it is to be.
 std::vector<int64_t> stop_tokens_of_model(const config::TrainOptions& run);
 
 // The end of a text, and what ends the assistant's turn of a chat: the first special token that the

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +97,31 @@ TEST(Generate, EndsATextAtTheTokensOfGenerationConfig) {
   EXPECT_EQ(first(stop, {"--stop-tokens", "none"}), greedy);
 }
 
+TEST(Generate, EndsATextAtTheTokensOfConfigWithoutAGenerationConfig) {
+  const Json greedy = generated(1, {"--temperature", "0"}).front().at("tokens");
+  const std::string model = model_with_generation_config("{}")[1];
+  const auto tokens_with = [&](const std::function<void(Json&)>& change) {
+    Json config = Json::parse(read_file(kModel.back() + "/config.json"));
+    change(config);
+    write_file(model + "/config.json", config.dump());
+    return json_lines(infer(1, {"generate", "--numbers", "--json", "--prompt", "1 2 3",
+                                "--max-new-tokens", "5", "--temperature", "0", "--model", model}))
+        .front()
+        .at("tokens");
+  };
+  const Json until_stop(std::vector<Json>(greedy.begin(), greedy.begin() + 2));
+  const auto stops = [&](Json& config) { config["eos_token_id"] = {99999, greedy[1]}; };
+  EXPECT_EQ(tokens_with(stops), greedy);
+  std::filesystem::remove(model + "/generation_config.json");
+  EXPECT_EQ(tokens_with(stops), until_stop);
+  EXPECT_EQ(tokens_with([&](Json& config) {
+              config.erase("eos_token_id");
+              config["text_config"]["eos_token_id"] = greedy[1];
+            }),
+            until_stop);
+  EXPECT_EQ(tokens_with([&](Json& config) { config.erase("eos_token_id"); }), greedy);
+}
+
 TEST(Generate, ReadsPromptsFromAFileAndWritesTextAsItIs) {
   const std::string folder = empty_directory();
   write_file(folder + "/prompts", "1 2 3\n5 6\n");
@@ -108,6 +134,18 @@ TEST(Generate, ReadsPromptsFromAFileAndWritesTextAsItIs) {
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0].rfind("1 2 3 ", 0), 0U);
   EXPECT_EQ(lines[1].rfind("5 6 ", 0), 0U);
+}
+
+TEST(Generate, TakesPromptsOfAnyBytes) {
+  const Arguments command = {"generate", "--tokenizer",      "bytes", "--json", "--temperature",
+                             "0",        "--max-new-tokens", "2"};
+  const auto tokens_after = [&](int ranks, const std::string& prompt) {
+    const Arguments prompts = {"--prompt", prompt, "--prompt", "b"};
+    return json_lines(infer(ranks, joined(joined(command, kModel), prompts))).front().at("tokens");
+  };
+  const Json alone = tokens_after(1, "a\xff\nb");
+  EXPECT_EQ(alone.size(), 2U);
+  EXPECT_EQ(tokens_after(2, "a\xff\nb"), alone);
 }
 
 TEST(Generate, TakesLinesThatEndAsOnWindows) {
