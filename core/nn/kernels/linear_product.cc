@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/kernels/cpu_vectors.h"
 #include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/kernels/product_race.h"
 #include "core/nn/kernels/shared_input.h"
@@ -56,11 +57,25 @@ bool onednn_is_there() {
 ProductSpeed measure() {
   const ProductWay mkl = [](const auto& a, const auto& b) { return at::mm(a, b.t()); };
   if (!onednn_is_there()) {
-    return {race_products({mkl})[0], 0};
+    return {race_products({mkl})[0], {}};
   }
-  const auto gflops =
+  const auto speeds =
       race_products({mkl, [](const auto& a, const auto& b) { return onednn_linear(a, b); }});
-  return {gflops[0], gflops[1]};
+  return {speeds[0], speeds[1]};
+}
+
+// What kAuto makes of the measurement.
+ProductEngine measured_engine(ProductKind kind) {
+  static const bool onednn_is_usual = onednn_has_wider_vectors();
+  return faster_engine(kind, product_speed(), onednn_is_usual);
+}
+
+std::string describe_measured() {
+  const ProductEngine rows = measured_engine(ProductKind::kRows);
+  const ProductEngine weights = measured_engine(ProductKind::kWeights);
+  return rows == weights
+             ? to_string(rows)
+             : fmt::format("{}, {} for gradients of weights", to_string(rows), to_string(weights));
 }
 
 bool is_small(int64_t m, int64_t n, int64_t k) {
@@ -79,8 +94,15 @@ bool is_large_on_host(const at::Tensor& a, const at::Tensor& b, at::ScalarType d
   return a.is_cpu() && b.is_cpu() && are_large(a, b, dtype, m, n, k);
 }
 
-bool use_onednn(const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n, int64_t k) {
-  return is_large_on_host(a, b, at::kFloat, m, n, k) && product_engine() == ProductEngine::kOneDnn;
+bool use_onednn(ProductKind kind, const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n,
+                int64_t k) {
+  return is_large_on_host(a, b, at::kFloat, m, n, k) &&
+         product_engine(kind) == ProductEngine::kOneDnn;
+}
+
+// A weight's gradient is dy^T x, so that its left operand is the transpose of what is in memory.
+ProductKind kind_by_left(const at::Tensor& a) {
+  return a.stride(1) == 1 ? ProductKind::kRows : ProductKind::kWeights;
 }
 
 // On meta, too, so that plans count the copies.
@@ -105,7 +127,8 @@ MatrixParts parts_of_both(const ProductOperand& a, const ProductOperand& b, int 
 
 at::Tensor strict_linear(const at::Tensor& x, const at::Tensor& weight,
                          const std::optional<at::Tensor>& bias) {
-  return use_onednn(x, weight, x.numel() / weight.size(1), weight.size(0), weight.size(1))
+  return use_onednn(ProductKind::kRows, x, weight, x.numel() / weight.size(1), weight.size(0),
+                    weight.size(1))
              ? onednn_linear(x, weight, bias)
              : at::linear(x, weight, bias);
 }
@@ -174,7 +197,7 @@ void add_strict_product_tn(const at::Tensor& sum, const at::Tensor& a, const at:
                            double beta) {
   const int64_t n = a.size(1);
   const int64_t k = b.size(1);
-  const bool onednn = use_onednn(a, b, a.size(0), n, k);
+  const bool onednn = use_onednn(ProductKind::kWeights, a, b, a.size(0), n, k);
   if (!onednn && sum.scalar_type() == a.scalar_type()) {
     sum.addmm_(a.t(), b, beta);
     return;
@@ -233,14 +256,18 @@ const ProductSpeed& product_speed() {
   return speed;
 }
 
-ProductEngine product_engine() {
+ProductEngine faster_engine(ProductKind kind, const ProductSpeed& speed, bool onednn_is_usual) {
+  const bool is_rows = kind == ProductKind::kRows;
+  const double mkl = is_rows ? speed.mkl.rows : speed.mkl.weights;
+  const double onednn = is_rows ? speed.onednn.rows : speed.onednn.weights;
+  const bool onednn_wins = is_rows && onednn_is_usual ? onednn > 0 && mkl <= kClearlyFaster * onednn
+                                                      : onednn > kClearlyFaster * mkl;
+  return onednn_wins ? ProductEngine::kOneDnn : ProductEngine::kMkl;
+}
+
+ProductEngine product_engine(ProductKind kind) {
   const ProductEngine engine = chosen_engine.load(std::memory_order_relaxed);
-  if (engine != ProductEngine::kAuto) {
-    return engine;
-  }
-  const ProductSpeed& speed = product_speed();
-  return speed.onednn_gflops > kClearlyFaster * speed.mkl_gflops ? ProductEngine::kOneDnn
-                                                                 : ProductEngine::kMkl;
+  return engine == ProductEngine::kAuto ? measured_engine(kind) : engine;
 }
 
 std::string describe_product_engine() {
@@ -250,7 +277,7 @@ std::string describe_product_engine() {
   }
   const ProductSpeed& speed = product_speed();
   return fmt::format("fp32 products on the CPU: {} (measured: MKL {:.0f}, oneDNN {:.0f} GFLOP/s)",
-                     to_string(product_engine()), speed.mkl_gflops, speed.onednn_gflops);
+                     describe_measured(), speed.mkl.all, speed.onednn.all);
 }
 
 at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
@@ -263,7 +290,8 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const a
     const int64_t rows = x.numel() / weight.size(1);
     if (parts_for(x, weight, rows, weight.size(0), weight.size(1)) > 0 ||
         use_widened(x, weight, rows, weight.size(0), weight.size(1)) ||
-        use_onednn(x, weight, rows, weight.size(0), weight.size(1))) {
+        use_onednn(ProductKind::kRows, x, weight, rows, weight.size(0), weight.size(1)) ||
+        use_onednn(ProductKind::kWeights, x, weight, rows, weight.size(0), weight.size(1))) {
       return HostLinear::apply(x, weight, given_bias);
     }
   }
@@ -294,7 +322,8 @@ Bf16Parts ProductOperand::parts(int number) const {
 }
 
 at::Tensor strict_product_nt(const at::Tensor& a, const at::Tensor& b) {
-  return use_onednn(a, b, a.size(0), b.size(0), a.size(1)) ? onednn_linear(a, b) : at::mm(a, b.t());
+  return use_onednn(kind_by_left(a), a, b, a.size(0), b.size(0), a.size(1)) ? onednn_linear(a, b)
+                                                                            : at::mm(a, b.t());
 }
 
 at::Tensor product_nt(const ProductOperand& a, const ProductOperand& b) {

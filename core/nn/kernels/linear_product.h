@@ -1,8 +1,9 @@
 // The fp32 matrix products of linear layers on CPUs, through whichever of LibTorch's two engines is
 // faster on this CPU: MKL (LibTorch's default) or oneDNN (per call; LibTorch's process-wide switch
-// is left alone). Both are strict fp32. On AMD oneDNN is about twice as fast, on Intel they are
-// equal, and MKL is kept unless oneDNN clearly wins. matmul_precision.h allows products of less
-// precision, where they are faster.
+// is left alone). Both are strict fp32. On Intel they are equal, and MKL is kept unless oneDNN
+// clearly wins. On other CPUs with AVX-512, which MKL makes no use of there, oneDNN is faster by a
+// sixth or twice as fast, and kept unless MKL clearly wins; a weight's gradient is MKL's unless
+// oneDNN clearly wins. matmul_precision.h allows products of less precision, where they are faster.
 //
 //   at::Tensor y = nn::linear_product(x, weight, bias);   // differentiable; any dtype, any device
 //
@@ -17,6 +18,7 @@
 #include <string>
 
 #include "core/nn/kernels/bf16_parts.h"
+#include "core/nn/kernels/product_race.h"
 
 namespace fsdp2::nn {
 
@@ -28,21 +30,30 @@ enum class ProductEngine {
 
 std::string to_string(ProductEngine engine);
 
-struct ProductSpeed {
-  double mkl_gflops;
-  double onednn_gflops;  // 0 if LibTorch has no oneDNN here
+enum class ProductKind {
+  kRows,     // with a result for each row of x: forward, and x's gradient
+  kWeights,  // a weight's gradient
 };
+
+struct ProductSpeed {
+  RaceSpeed mkl;
+  RaceSpeed onednn;  // 0 if LibTorch has no oneDNN here
+};
+
+// Which is the faster one by these speeds. onednn_is_usual: for products of rows it is kept unless
+// MKL clearly wins, and not the other way round.
+ProductEngine faster_engine(ProductKind kind, const ProductSpeed& speed, bool onednn_is_usual);
 
 // The engine for the whole process; kAuto until it is set.
 void set_product_engine(ProductEngine engine);
 // Whether it is set, and not kAuto: numbers then depend on no measurement.
 bool product_engine_is_set();
-// What large fp32 products use now: never kAuto.
-ProductEngine product_engine();
+// What large fp32 products of that kind use now: never kAuto.
+ProductEngine product_engine(ProductKind kind);
 // The measurement behind kAuto, over the three products of a linear layer: a few tens of ms when
 // called first.
 const ProductSpeed& product_speed();
-// One line: the engine, whether it was measured or set, and the two speeds if they were measured.
+// One line: the engine or engines, and the two speeds if they were measured.
 std::string describe_product_engine();
 
 // y = x W^T + b. x: [..., in], weight: [out, in], bias: [out] or undefined.

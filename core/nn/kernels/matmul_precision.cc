@@ -58,10 +58,10 @@ struct Race {
 };
 
 Race race(int parts) {
-  const std::vector<double> gflops =
+  const std::vector<RaceSpeed> speeds =
       race_products({strict_product_nt,
                      [&](const auto& a, const auto& b) { return product_of_parts(a, b, parts); }});
-  return {gflops[0], gflops[1]};
+  return {speeds[0].all, speeds[1].all};
 }
 
 const char* outcome_of(const Race& race) {

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace fsdp2::nn {
 
@@ -29,6 +30,17 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+struct RunSeconds {
+  double rows;
+  double weights;
+
+  double all() const { return rows + weights; }
+};
+
+RunSeconds faster_of(const RunSeconds& one, const RunSeconds& other) {
+  return {std::min(one.rows, other.rows), std::min(one.weights, other.weights)};
+}
+
 // The forward product of a linear layer and both gradients.
 class LinearLayer {
  public:
@@ -40,12 +52,14 @@ class LinearLayer {
   // What a way loads or chooses at its first use, by a race of its own even, is not its speed.
   void use_first(const ProductWay& product) const { product(x_, weight_); }
 
-  double seconds(const ProductWay& product) const {
+  RunSeconds seconds(const ProductWay& product) const {
     const double start = processor_seconds();
     product(x_, weight_);
     product(dy_, weight_.t());
+    const double middle = processor_seconds();
     product(dy_.t(), x_.t());
-    return std::max(kLeastSeconds, processor_seconds() - start);
+    return {std::max(kLeastSeconds, middle - start),
+            std::max(kLeastSeconds, processor_seconds() - middle)};
   }
 
  private:
@@ -62,35 +76,43 @@ class LinearLayer {
 
 // In turns, so that a passing disturbance hits all; the best run of each counts. Ends when no way
 // becomes faster.
-std::vector<double> race_products(const std::vector<ProductWay>& ways,
-                                  const std::vector<at::ScalarType>& dtypes) {
+std::vector<RaceSpeed> race_products(const std::vector<ProductWay>& ways,
+                                     const std::vector<at::ScalarType>& dtypes) {
   const c10::AutoGradMode no_grad(false);
   std::vector<LinearLayer> layers;
   for (size_t i = 0; i < ways.size(); ++i) {
     layers.emplace_back(dtypes.empty() ? at::kFloat : dtypes.at(i));
   }
-  std::vector<double> warm_up;
+  std::vector<RunSeconds> best;  // each product's, of several runs
+  double fastest = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < ways.size(); ++i) {
     layers[i].use_first(ways[i]);
-    warm_up.push_back(layers[i].seconds(ways[i]));
+    best.push_back(layers[i].seconds(ways[i]));
+    fastest = std::min(fastest, best[i].all());
   }
-  const double slow =
-      std::max(kSlowSeconds, kHopeless * *std::min_element(warm_up.begin(), warm_up.end()));
-  std::vector<double> best = warm_up;
+  const double slow = std::max(kSlowSeconds, kHopeless * fastest);
+  std::vector<bool> is_slow;
+  for (const RunSeconds& warm_up : best) {
+    is_slow.push_back(warm_up.all() > slow);
+  }
   bool becomes_faster = true;
   for (int run = 0; run < kFewestRuns || (run < kMostRuns && becomes_faster); ++run) {
     becomes_faster = false;
     for (size_t i = 0; i < ways.size(); ++i) {
-      const double seconds = warm_up[i] > slow ? warm_up[i] : layers[i].seconds(ways[i]);
-      becomes_faster = becomes_faster || seconds < kSteady * best[i];
-      best[i] = std::min(best[i], seconds);
+      if (!is_slow[i]) {
+        const RunSeconds seconds = layers[i].seconds(ways[i]);
+        becomes_faster = becomes_faster || seconds.all() < kSteady * best[i].all();
+        best[i] = faster_of(best[i], seconds);
+      }
     }
   }
-  std::vector<double> gflops;
-  for (const double seconds : best) {
-    gflops.push_back(3 * 2.0 * kRows * kIn * kOut / seconds * 1e-9);
+  constexpr double kGflop = 2.0 * kRows * kIn * kOut * 1e-9;  // of a product
+  std::vector<RaceSpeed> speeds;
+  for (const RunSeconds& seconds : best) {
+    speeds.push_back(
+        {2 * kGflop / seconds.rows, kGflop / seconds.weights, 3 * kGflop / seconds.all()});
   }
-  return gflops;
+  return speeds;
 }
 
 }  // namespace fsdp2::nn

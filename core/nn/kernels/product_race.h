@@ -14,13 +14,20 @@ namespace fsdp2::nn {
 // a [m,k] b [n,k] -> a b^T [m,n]
 using ProductWay = std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)>;
 
-// GFLOP/s of each, over the three products of a linear layer of medium size; a few tens of ms. By
+// GFLOP/s of one way.
+struct RaceSpeed {
+  double rows;     // of the products with a result for each row of x: forward, and x's gradient
+  double weights;  // of the weight's gradient, for which both operands are transposed
+  double all;      // of the three together
+};
+
+// The speed of each, over the three products of a linear layer of medium size; a few tens of ms. By
 // the time that this thread has a processor, so that other programs hardly disturb it. dtypes: of
 // the operands that each is given, fp32 if there are none.
 // A way's first use is not counted. One that takes more than a fraction of a second and many times
 // as long as another one runs once behind it.
-std::vector<double> race_products(const std::vector<ProductWay>& ways,
-                                  const std::vector<at::ScalarType>& dtypes = {});
+std::vector<RaceSpeed> race_products(const std::vector<ProductWay>& ways,
+                                     const std::vector<at::ScalarType>& dtypes = {});
 
 // A way that is usual is kept unless another one is faster by this factor: near a tie the noise of
 // one measurement must not decide, or two runs on one machine would round differently.

@@ -47,11 +47,11 @@ std::string describe_bf16(const Bf16Race& race) {
 }
 
 Bf16Race bf16_raced_and_logged() {
-  const std::vector<double> gflops =
+  const std::vector<RaceSpeed> speeds =
       race_products({[](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b.t()); },
                      strict_product_nt},
                     {at::kBFloat16, at::kFloat});
-  const Bf16Race result{gflops[0], gflops[1]};
+  const Bf16Race result{speeds[0].all, speeds[1].all};
   log(LogLevel::kInfo, "products", "bf16 products on the CPU: {}", describe_bf16(result));
   return result;
 }

@@ -219,21 +219,55 @@ TEST(ProductEngine, AutoMeasuresOnceAndPicksOne) {
   std::vector<std::thread> ranks;
   std::vector<ProductEngine> picked(4, ProductEngine::kAuto);
   for (ProductEngine& engine : picked) {
-    ranks.emplace_back([&engine] { engine = product_engine(); });
+    ranks.emplace_back([&engine] { engine = product_engine(ProductKind::kRows); });
   }
   for (std::thread& rank : ranks) {
     rank.join();
   }
   EXPECT_THAT(picked, ::testing::Each(picked.front()));
   EXPECT_NE(picked.front(), ProductEngine::kAuto);
-  EXPECT_GT(product_speed().mkl_gflops, 0);
-  EXPECT_GT(product_speed().onednn_gflops, 0);
+  EXPECT_GT(product_speed().mkl.all, 0);
+  EXPECT_GT(product_speed().onednn.all, 0);
   EXPECT_THAT(describe_product_engine(), ::testing::HasSubstr("measured"));
+}
+
+// Speeds of rows, and of weights.
+ProductSpeed speeds(double mkl_rows, double mkl_weights, double onednn_rows,
+                    double onednn_weights) {
+  return {{mkl_rows, mkl_weights, mkl_rows}, {onednn_rows, onednn_weights, onednn_rows}};
+}
+
+TEST(ProductEngine, NearATieIsTheUsualOneOfTheCpu) {
+  constexpr auto kRows = ProductKind::kRows;
+  for (const double onednn : {90.0, 100.0, 110.0}) {
+    const ProductSpeed tie = speeds(100, 100, onednn, onednn);
+    EXPECT_EQ(faster_engine(kRows, tie, /*onednn_is_usual=*/false), ProductEngine::kMkl);
+    EXPECT_EQ(faster_engine(kRows, tie, /*onednn_is_usual=*/true), ProductEngine::kOneDnn);
+    EXPECT_EQ(faster_engine(ProductKind::kWeights, tie, true), ProductEngine::kMkl);
+  }
+}
+
+TEST(ProductEngine, IsTheOneThatClearlyWinsByTheKindOfProduct) {
+  const ProductSpeed apart = speeds(100, 100, 130, 70);
+  const ProductSpeed other = speeds(100, 100, 70, 130);
+  for (const bool onednn_is_usual : {false, true}) {
+    EXPECT_EQ(faster_engine(ProductKind::kRows, apart, onednn_is_usual), ProductEngine::kOneDnn);
+    EXPECT_EQ(faster_engine(ProductKind::kWeights, apart, onednn_is_usual), ProductEngine::kMkl);
+    EXPECT_EQ(faster_engine(ProductKind::kRows, other, onednn_is_usual), ProductEngine::kMkl);
+    EXPECT_EQ(faster_engine(ProductKind::kWeights, other, onednn_is_usual), ProductEngine::kOneDnn);
+  }
+}
+
+TEST(ProductEngine, IsMklWithoutOneDnn) {
+  for (const ProductKind kind : {ProductKind::kRows, ProductKind::kWeights}) {
+    EXPECT_EQ(faster_engine(kind, speeds(100, 100, 0, 0), true), ProductEngine::kMkl);
+  }
 }
 
 TEST(ProductEngine, CanBeSet) {
   set_product_engine(ProductEngine::kOneDnn);
-  EXPECT_EQ(product_engine(), ProductEngine::kOneDnn);
+  EXPECT_EQ(product_engine(ProductKind::kRows), ProductEngine::kOneDnn);
+  EXPECT_EQ(product_engine(ProductKind::kWeights), ProductEngine::kOneDnn);
   EXPECT_THAT(describe_product_engine(), ::testing::HasSubstr("oneDNN (set)"));
   set_product_engine(ProductEngine::kAuto);
 }

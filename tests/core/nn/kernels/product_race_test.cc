@@ -23,7 +23,7 @@ void work_for(double seconds) {
 // As strict fp32 products do, which choose their engine by a race of their own.
 TEST(ProductRace, WhatAWayDoesAtItsFirstUseIsNotItsSpeed) {
   bool is_first = true;
-  const std::vector<double> gflops =
+  const std::vector<RaceSpeed> speeds =
       race_products({[](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b.t()); },
                      [&](const at::Tensor& a, const at::Tensor& b) {
                        if (std::exchange(is_first, false)) {
@@ -31,12 +31,12 @@ TEST(ProductRace, WhatAWayDoesAtItsFirstUseIsNotItsSpeed) {
                        }
                        return at::mm(a, b.t());
                      }});
-  EXPECT_GT(gflops[1], gflops[0] / 2);
+  EXPECT_GT(speeds[1].all, speeds[0].all / 2);
 }
 
 TEST(ProductRace, AWayThatIsFarSlowerRunsOnceBehindItsFirstUse) {
   int products = 0;
-  const std::vector<double> gflops =
+  const std::vector<RaceSpeed> speeds =
       race_products({[](const at::Tensor& a, const at::Tensor&) { return a; },
                      [&](const at::Tensor& a, const at::Tensor&) {
                        ++products;
@@ -44,7 +44,23 @@ TEST(ProductRace, AWayThatIsFarSlowerRunsOnceBehindItsFirstUse) {
                        return a;
                      }});
   EXPECT_EQ(products, 4);
-  EXPECT_GT(gflops[0], 8 * gflops[1]);
+  EXPECT_GT(speeds[0].all, 8 * speeds[1].all);
+}
+
+TEST(ProductRace, TellsAWaysSpeedByTheKindOfProduct) {
+  const std::vector<RaceSpeed> speeds =
+      race_products({[](const at::Tensor& /*a*/, const at::Tensor& b) {
+                       work_for(0.001);
+                       return b;
+                     },
+                     [](const at::Tensor& a, const at::Tensor& b) {
+                       work_for(a.is_contiguous() ? 0.001 : 0.01);
+                       return b;
+                     }});
+  EXPECT_GT(speeds[1].rows, speeds[0].rows / 2);
+  EXPECT_LT(speeds[1].weights, speeds[0].weights / 5);
+  EXPECT_GT(speeds[1].all, speeds[1].weights);
+  EXPECT_LT(speeds[1].all, speeds[1].rows);
 }
 
 }  // namespace
