@@ -260,6 +260,27 @@ FSDP2_CLONES float exp_and_sum(float* x, float shift, int64_t n) {
   return sum_of(lanes) + rest;
 }
 
+FSDP2_CLONES void softmax_gradients(const float* weights, float along, float* dx, int64_t n) {
+  FSDP2_ROWS_APART
+  for (int64_t i = 0; i < n; ++i) {
+    dx[i] = weights[i] * (dx[i] - along);
+  }
+}
+
+FSDP2_CLONES void transpose(const float* from, int64_t rows, int64_t columns, float* to) {
+  for (int64_t row = 0; row < rows; row += kLanes) {
+    const int64_t n = std::min(kLanes, rows - row);
+    for (int64_t column = 0; column < columns; ++column) {
+      const float* x = from + row * columns + column;
+      float* y = to + column * rows + row;
+      FSDP2_ROWS_APART
+      for (int64_t i = 0; i < n; ++i) {
+        y[i] = x[i * columns];
+      }
+    }
+  }
+}
+
 FSDP2_CLONES void adamw(const AdamWNumbers& numbers, float* param, float* grad, float* exp_avg,
                         float* exp_avg_sq, int64_t n) {
   const AdamWNumbers c = numbers;  // which no row overlaps

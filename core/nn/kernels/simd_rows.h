@@ -49,6 +49,12 @@ float largest(const float* x, int64_t n);
 // x = e^(x - shift), 0 where that is below e^-64; returns the sum. shift is at least the largest x.
 float exp_and_sum(float* x, float shift, int64_t n);
 
+// dx: of softmax's results, then of its input. along: the sum of the results times their dx.
+void softmax_gradients(const float* weights, float along, float* dx, int64_t n);
+
+// from [rows,columns] -> to [columns,rows]
+void transpose(const float* from, int64_t rows, int64_t columns, float* to);
+
 // What AdamW does to an element, in the order of its use.
 struct AdamWNumbers {
   float divisor;        // of the gradient

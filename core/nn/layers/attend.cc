@@ -21,8 +21,8 @@
 #include "core/base/error.h"
 #include "core/nn/layers/activation.h"
 #include "core/nn/layers/dropout.h"
+#include "core/nn/layers/host_attention.h"
 #include "core/nn/layers/packed_sequences.h"
-#include "core/nn/layers/widened_attention.h"
 #include "core/nn/meta_tensor.h"
 
 namespace fsdp2::nn {
@@ -44,7 +44,7 @@ std::vector<at::Tensor> copies_in_fp32(std::initializer_list<at::Tensor> tensors
   return copies;
 }
 
-// What LibTorch's fused attention asks for on the host, or widened_attention() around it. On meta
+// What attention on the host asks for: LibTorch's fused, blocks, or widened_attention(). On meta
 // it would take the plain way, whose weights are [B,H,S,S].
 struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
@@ -81,11 +81,15 @@ struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const std::optional<at::Tensor>& mask, bool is_causal,
                            const ScoreRules& rules = {}) {
-  const bool is_widened = !mask && is_for_widened_attention(q, k);
+  const bool is_blocked = !mask && is_for_blocked_attention(q, k);
+  const bool is_widened = !mask && !is_blocked && is_for_widened_attention(q, k);
   if (q.is_meta()) {
     return AttentionOnMeta::apply(q, k, v, mask, is_widened);
   }
   const auto scale = rules.scale > 0 ? std::optional<double>(rules.scale) : std::nullopt;
+  if (is_blocked) {
+    return blocked_attention(q, k, v, is_causal, scale);
+  }
   if (is_widened) {
     return widened_attention(q, k, v, is_causal, scale);
   }

@@ -101,6 +101,10 @@ TEST(SimdRows, HaveTheSameBitsWhereverTheyLie) {
     silu_multiply_gradients(rows[0], rows[1], rows[2], rows[3], rows[4], n);
     return 0.0F;
   });
+  expect_same_bits_everywhere("softmax_gradients", [](const Rows& rows, int64_t n) {
+    softmax_gradients(rows[0], 0.3F, rows[3], n);
+    return 0.0F;
+  });
   expect_same_bits_everywhere("rotate_head", [](const Rows& rows, int64_t n) {
     rotate_head(rows[0], rows[1], rows[2], 1.0F, rows[3], n / 2);
     return 0.0F;
@@ -113,6 +117,22 @@ TEST(SimdRows, HaveTheSameBitsWhereverTheyLie) {
     std::memcpy(rows[3], parts.data(), static_cast<size_t>(n) * sizeof(float));
     return __builtin_bit_cast(float, largest);
   });
+}
+
+TEST(SimdRows, TransposeMatricesOfAnySize) {
+  for (const int64_t rows : {1, 15, 16, 17, 40}) {
+    for (const int64_t columns : {1, 16, 33}) {
+      const std::vector<float> from = random_numbers(rows * columns);
+      std::vector<float> to(from.size() + 1, 7.0F);
+      transpose(from.data(), rows, columns, to.data());
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        ASSERT_EQ(to[static_cast<size_t>(i % columns * rows + i / columns)],
+                  from[static_cast<size_t>(i)])
+            << rows << " x " << columns;
+      }
+      EXPECT_EQ(to.back(), 7.0F);
+    }
+  }
 }
 
 }  // namespace

@@ -5,15 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <functional>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/nn/kernels/widened_product.h"
 #include "core/nn/layers/attend.h"
 #include "core/nn/layers/rotary_embedding.h"
-#include "core/nn/layers/widened_attention.h"
 #include "core/nn/seeded_init.h"
 #include "tests/core/nn/closeness.h"
 #include "tests/core/nn/layers/rotations.h"
@@ -296,72 +292,5 @@ TEST(Attention, BothWaysEachPositionSeesAllOfItsSequenceAndNothingElse) {
 }
 
 // Output and gradients of q, k and v, in fp64.
-using Attended = std::array<at::Tensor, 4>;
-
-struct AttentionSizes {
-  int64_t batch;
-  int64_t length;
-  int64_t heads;
-  int64_t kv_heads;
-  int64_t head_dim;
-};
-
-using Attend = std::function<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&)>;
-
-Attended attended(const AttentionSizes& sizes, at::ScalarType dtype, const Attend& attend) {
-  const auto leaf = [&](int64_t heads, uint64_t seed) {
-    return random_leaf({sizes.batch, sizes.length, heads, sizes.head_dim}, seed, at::kBFloat16)
-        .detach()
-        .to(dtype)
-        .requires_grad_(true);
-  };
-  const at::Tensor q = leaf(sizes.heads, 1);
-  const at::Tensor k = leaf(sizes.kv_heads, 2);
-  const at::Tensor v = leaf(sizes.kv_heads, 3);
-  const at::Tensor out = attend(q, k, v);
-  out.backward(leaf(sizes.heads, 4).detach());
-  return {out.detach().to(at::kDouble), take_gradient(q), take_gradient(k), take_gradient(v)};
-}
-
-TEST(WidenedAttention, IsAtLeastAsCloseToDoubleAsLibTorchsOwn) {
-  for (const AttentionSizes& sizes : std::vector<AttentionSizes>{
-           {2, 75, 4, 4, 16}, {1, 130, 6, 2, 24}, {1, 600, 2, 1, 64}, {3, 1, 2, 2, 8}}) {
-    for (const bool is_causal : {true, false}) {
-      const double scale = 0.2;
-      const Attend of_libtorch = [&](const auto& q, const auto& k, const auto& v) {
-        return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2),
-                                                v.transpose(1, 2), {}, 0.0, is_causal, scale,
-                                                sizes.heads != sizes.kv_heads)
-            .transpose(1, 2);
-      };
-      const Attended exact = attended(sizes, at::kDouble, of_libtorch);
-      const Attended native = attended(sizes, at::kBFloat16, of_libtorch);
-      const Attended ours =
-          attended(sizes, at::kBFloat16, [&](const auto& q, const auto& k, const auto& v) {
-            return widened_attention(q, k, v, is_causal, scale);
-          });
-      for (size_t i = 0; i < exact.size(); ++i) {
-        // A gradient that is 0, as those of q and k over one position, has no scale of its own.
-        EXPECT_LE(max_difference(ours[i], exact[i]),
-                  1.1 * max_difference(native[i], exact[i]) + 1e-6)
-            << "tensor " << i << ", length " << sizes.length << (is_causal ? ", causal" : "");
-      }
-    }
-  }
-}
-
-TEST(WidenedAttention, IsUsedWhereBf16ProductsAreWidened) {
-  const c10::NoGradGuard no_grad;
-  const at::Tensor q = random_leaf({1, 256, 4, 16}, 1, at::kBFloat16);
-  set_bf16_products(Bf16Products::kWidened);
-  EXPECT_TRUE(is_for_widened_attention(q, q));
-  EXPECT_FALSE(is_for_widened_attention(q.to(at::kFloat), q.to(at::kFloat)));
-  EXPECT_FALSE(is_for_widened_attention(q.narrow(1, 0, 8), q.narrow(1, 0, 8)));
-  EXPECT_TRUE(attend(q, q, q, {}, {}, {}).equal(widened_attention(q, q, q, true, {})));
-  set_bf16_products(Bf16Products::kNative);
-  EXPECT_FALSE(is_for_widened_attention(q, q));
-  set_bf16_products(Bf16Products::kAuto);
-}
-
 }  // namespace
 }  // namespace fsdp2::nn

@@ -1,0 +1,324 @@
+#include "core/nn/kernels/blocked_attention.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <type_traits>
+#include <vector>
+
+#include "core/nn/kernels/cpu_vectors.h"
+#include "core/nn/kernels/simd_rows.h"
+
+namespace fsdp2::nn::cpu_kernels {
+
+namespace {
+
+// Scores of a block of queries; several such blocks stay in a second-level cache of 1 MiB.
+constexpr int64_t kBlockScores = int64_t{1} << 16;
+constexpr int64_t kFewestQueries = 64;
+constexpr int64_t kMostQueries = 128;
+// Keys of a product, and what their number is rounded up to: oneDNN compiles each size anew.
+constexpr int64_t kProductKeys = 512;
+constexpr int64_t kKeyStep = 128;
+
+// c [m,n] (+)= a [m,k] b [k,n]. Rows lie ld apart.
+struct Rows {
+  const float* data;
+  int64_t ld;
+};
+
+void multiply(int64_t m, int64_t n, int64_t k, Rows a, Rows b, float* c, int64_t ld_c, bool add) {
+  at::native::cpublas::brgemm(m, n, k, a.ld, b.ld, ld_c, add, a.data, b.data, c,
+                              /*is_vnni=*/false);
+}
+
+// Calls work(begin, count) for the keys of each product.
+template <typename Work>
+void for_keys(int64_t keys, const Work& work) {
+  for (int64_t begin = 0; begin < keys; begin += kProductKeys) {
+    work(begin, std::min(kProductKeys, keys - begin));
+  }
+}
+
+template <typename T>
+void read(const T* from, float* to, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    std::copy_n(from, n, to);
+  } else {
+    simd::widen(from, to, n);
+  }
+}
+
+template <typename T>
+void write(const float* from, T* to, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    std::copy_n(from, n, to);
+  } else {
+    simd::narrow(from, to, n);
+  }
+}
+
+// One head's rows [S,E] in a tensor [B,S,heads,E].
+template <typename T>
+struct Head {
+  T* data;
+  int64_t stride;
+
+  Head(const at::Tensor& x, int64_t batch, int64_t head)
+      : data(begin_of(x) + batch * x.stride(0) + head * x.stride(2)), stride(x.stride(1)) {}
+
+  static T* begin_of(const at::Tensor& x) {
+    if constexpr (std::is_const_v<T>) {
+      return x.const_data_ptr<std::remove_const_t<T>>();
+    } else {
+      return x.mutable_data_ptr<T>();
+    }
+  }
+
+  void read_rows(int64_t begin, int64_t count, int64_t e, float* to) const {
+    for (int64_t row = 0; row < count; ++row) {
+      read(data + (begin + row) * stride, to + row * e, e);
+    }
+  }
+  void write_rows(const float* from, int64_t begin, int64_t count, int64_t e) const {
+    for (int64_t row = 0; row < count; ++row) {
+      write(from + row * e, data + (begin + row) * stride, e);
+    }
+  }
+};
+
+// Parts of one tensor, so that LibTorch's allocator, which may keep it, sees the scratch of a task.
+class Scratch {
+ public:
+  explicit Scratch(std::initializer_list<int64_t> sizes) {
+    int64_t total = 0;
+    for (const int64_t size : sizes) {
+      starts_.push_back(total);
+      total += (size + kApart - 1) / kApart * kApart + kApart;
+    }
+    memory_ = at::empty({total}, at::device(at::kCPU).dtype(at::kFloat));
+  }
+
+  float* part(size_t i) const { return memory_.mutable_data_ptr<float>() + starts_[i]; }
+
+ private:
+  static constexpr int64_t kApart = 16;  // floats; parts 4 KiB apart would slow each other down
+
+  at::Tensor memory_;
+  std::vector<int64_t> starts_;
+};
+
+struct Sizes {
+  int64_t batch, length, heads, kv_heads, e;
+  int64_t group;    // heads for each key-value head
+  int64_t queries;  // of a block
+
+  explicit Sizes(const AttentionInputs& in)
+      : batch(in.q.size(0)),
+        length(in.q.size(1)),
+        heads(in.q.size(2)),
+        kv_heads(in.k.size(2)),
+        e(in.q.size(3)),
+        group(heads / kv_heads),
+        queries(std::clamp(kBlockScores / length / kFewestQueries * kFewestQueries, kFewestQueries,
+                           kMostQueries)) {}
+
+  // How many keys the queries before `end` see, or a few more.
+  int64_t keys_before(int64_t end, bool is_causal) const {
+    return is_causal ? std::min(length, (end + kKeyStep - 1) / kKeyStep * kKeyStep) : length;
+  }
+};
+
+// A block of queries of one head.
+struct Block {
+  int64_t begin;
+  int64_t count;
+  int64_t keys;  // columns of its scores
+  bool is_causal;
+
+  int64_t seen_by(int64_t row) const { return is_causal ? begin + row + 1 : keys; }
+};
+
+template <typename Work>
+void for_blocks_of_queries(const Sizes& of, bool is_causal, const Work& work) {
+  for (int64_t begin = 0; begin < of.length; begin += of.queries) {
+    const int64_t count = std::min(of.queries, of.length - begin);
+    work(Block{begin, count, of.keys_before(begin + count, is_causal), is_causal});
+  }
+}
+
+// Calls work(batch, kv_head) for all of them, each by one thread.
+template <typename Work>
+void for_kv_heads(const Sizes& of, const Work& work) {
+  at::parallel_for(0, of.batch * of.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      work(i / of.kv_heads, i % of.kv_heads);
+    }
+    at::native::cpublas::brgemm_release(/*is_vnni=*/false);
+  });
+}
+
+// scores [count,keys] of queries [count,E] and transposed keys [E,S].
+void multiply_with_all(const Block& block, const Sizes& of, const float* rows,
+                       const float* transposed, float* scores) {
+  for_keys(block.keys, [&](int64_t key, int64_t n) {
+    multiply(block.count, n, of.e, {rows, of.e}, {transposed + key, of.length}, scores + key,
+             block.keys, /*add=*/false);
+  });
+}
+
+// sum [count,E] = weights [count,keys] values [S,E].
+void mix(const Block& block, const Sizes& of, const float* weights, const float* values,
+         float* sum) {
+  for_keys(block.keys, [&](int64_t key, int64_t n) {
+    multiply(block.count, of.e, n, {weights + key, block.keys}, {values + key * of.e, of.e}, sum,
+             of.e, /*add=*/key > 0);
+  });
+}
+
+// sums [keys,E] += weights [count,keys]^T rows [count,E].
+void add_mixed_back(const Block& block, const Sizes& of, const float* weights, const float* rows,
+                    float* transposed, float* sums) {
+  simd::transpose(weights, block.count, block.keys, transposed);
+  for_keys(block.keys, [&](int64_t key, int64_t n) {
+    multiply(n, of.e, block.count, {transposed + key * block.count, block.count}, {rows, of.e},
+             sums + key * of.e, of.e, /*add=*/true);
+  });
+}
+
+// Exponentials of a row's scores less `shift`, 0 for the keys that it does not see; their sum.
+float exponentials(const Block& block, int64_t row, float shift, float* scores) {
+  float* of_row = scores + row * block.keys;
+  const int64_t seen = block.seen_by(row);
+  std::fill(of_row + seen, of_row + block.keys, 0.0F);
+  return simd::exp_and_sum(of_row, shift, seen);
+}
+
+template <typename T>
+void forward(const AttentionInputs& in, const at::Tensor& out, const at::Tensor& log_sums) {
+  const Sizes of(in);
+  const int64_t of_head = of.length * of.e;
+  float* const log_sums_data = log_sums.mutable_data_ptr<float>();
+  for_kv_heads(of, [&](int64_t batch, int64_t kv_head) {
+    const Scratch scratch({of_head, of_head, of.queries * of.e, of.queries * of.length});
+    float* const keys = scratch.part(0);  // [E,S]
+    float* const values = scratch.part(1);
+    float* const rows = scratch.part(2);  // of queries, then of the result
+    float* const scores = scratch.part(3);
+    Head<const T>(in.k, batch, kv_head).read_rows(0, of.length, of.e, values);
+    simd::transpose(values, of.length, of.e, keys);
+    Head<const T>(in.v, batch, kv_head).read_rows(0, of.length, of.e, values);
+    for (int64_t head = kv_head * of.group; head < (kv_head + 1) * of.group; ++head) {
+      const Head<const T> q(in.q, batch, head);
+      const Head<T> result(out, batch, head);
+      for_blocks_of_queries(of, in.is_causal, [&](const Block& block) {
+        q.read_rows(block.begin, block.count, of.e, rows);
+        simd::scale(rows, static_cast<float>(in.scale), rows, block.count * of.e);
+        multiply_with_all(block, of, rows, keys, scores);
+        float sums[kMostQueries];
+        for (int64_t row = 0; row < block.count; ++row) {
+          const float shift = simd::largest(scores + row * block.keys, block.seen_by(row));
+          sums[row] = exponentials(block, row, shift, scores);
+          log_sums_data[(batch * of.length + block.begin + row) * of.heads + head] =
+              shift + std::log(sums[row]);
+        }
+        mix(block, of, scores, values, rows);
+        for (int64_t row = 0; row < block.count; ++row) {
+          simd::scale(rows + row * of.e, 1.0F / sums[row], rows + row * of.e, of.e);
+        }
+        result.write_rows(rows, block.begin, block.count, of.e);
+      });
+    }
+  });
+}
+
+template <typename T>
+void backward(const at::Tensor& dout, const AttentionInputs& in, const at::Tensor& out,
+              const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
+              const at::Tensor& dv) {
+  const Sizes of(in);
+  const int64_t of_head = of.length * of.e;
+  const int64_t of_block = of.queries * of.e;
+  const int64_t of_scores = of.queries * of.length;
+  const auto scale = static_cast<float>(in.scale);
+  const float* const log_sums_data = log_sums.const_data_ptr<float>();
+  for_kv_heads(of, [&](int64_t batch, int64_t kv_head) {
+    const Scratch scratch({of_head, of_head, of_head, of_head, of_head, of_block, of_block,
+                           of_block, of_scores, of_scores, of_scores});
+    float* const keys = scratch.part(0);
+    float* const keys_transposed = scratch.part(1);
+    float* const values_transposed = scratch.part(2);
+    float* const key_sums = scratch.part(3);
+    float* const value_sums = scratch.part(4);
+    float* const queries = scratch.part(5);
+    float* const douts = scratch.part(6);
+    float* const rows = scratch.part(7);  // of the result, then of the queries' gradient
+    float* const weights = scratch.part(8);
+    float* const dweights = scratch.part(9);  // then those of the scores
+    float* const transposed = scratch.part(10);
+    Head<const T>(in.v, batch, kv_head).read_rows(0, of.length, of.e, keys);
+    simd::transpose(keys, of.length, of.e, values_transposed);
+    Head<const T>(in.k, batch, kv_head).read_rows(0, of.length, of.e, keys);
+    simd::transpose(keys, of.length, of.e, keys_transposed);
+    std::fill_n(key_sums, of_head, 0.0F);
+    std::fill_n(value_sums, of_head, 0.0F);
+    for (int64_t head = kv_head * of.group; head < (kv_head + 1) * of.group; ++head) {
+      const Head<const T> q(in.q, batch, head);
+      const Head<const T> result(out, batch, head);
+      const Head<const T> dresult(dout, batch, head);
+      const Head<T> dqueries(dq, batch, head);
+      for_blocks_of_queries(of, in.is_causal, [&](const Block& block) {
+        q.read_rows(block.begin, block.count, of.e, queries);
+        simd::scale(queries, scale, queries, block.count * of.e);
+        dresult.read_rows(block.begin, block.count, of.e, douts);
+        result.read_rows(block.begin, block.count, of.e, rows);
+        multiply_with_all(block, of, queries, keys_transposed, weights);
+        multiply_with_all(block, of, douts, values_transposed, dweights);
+        for (int64_t row = 0; row < block.count; ++row) {
+          const int64_t place = (batch * of.length + block.begin + row) * of.heads + head;
+          exponentials(block, row, log_sums_data[place], weights);
+          const float along = simd::dot(douts + row * of.e, rows + row * of.e, of.e);
+          simd::softmax_gradients(weights + row * block.keys, along, dweights + row * block.keys,
+                                  block.seen_by(row));
+          std::fill(dweights + row * block.keys + block.seen_by(row),
+                    dweights + (row + 1) * block.keys, 0.0F);
+        }
+        add_mixed_back(block, of, weights, douts, transposed, value_sums);
+        add_mixed_back(block, of, dweights, queries, transposed, key_sums);
+        mix(block, of, dweights, keys, rows);
+        simd::scale(rows, scale, rows, block.count * of.e);
+        dqueries.write_rows(rows, block.begin, block.count, of.e);
+      });
+    }
+    Head<T>(dk, batch, kv_head).write_rows(key_sums, 0, of.length, of.e);
+    Head<T>(dv, batch, kv_head).write_rows(value_sums, 0, of.length, of.e);
+  });
+}
+
+}  // namespace
+
+bool prefers_blocked_attention(at::ScalarType dtype) {
+  static const bool is_faster = onednn_has_wider_vectors();
+  // Where LibTorch packs bf16, its attention has matrix units.
+  return is_faster && (dtype == at::kFloat ||
+                       (dtype == at::kBFloat16 && !at::native::cpublas::could_pack(at::kBFloat16)));
+}
+
+void attention_forward(const AttentionInputs& in, const at::Tensor& out,
+                       const at::Tensor& log_sums) {
+  in.q.scalar_type() == at::kFloat ? forward<float>(in, out, log_sums)
+                                   : forward<c10::BFloat16>(in, out, log_sums);
+}
+
+void attention_backward(const at::Tensor& dout, const AttentionInputs& in, const at::Tensor& out,
+                        const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
+                        const at::Tensor& dv) {
+  in.q.scalar_type() == at::kFloat ? backward<float>(dout, in, out, log_sums, dq, dk, dv)
+                                   : backward<c10::BFloat16>(dout, in, out, log_sums, dq, dk, dv);
+}
+
+}  // namespace fsdp2::nn::cpu_kernels
