@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a training step costs with memory that is kept, beside one whose memory is not.
+"""What a training step costs with memory that is kept, or with another flag, beside one without.
 
     ./bazelw build //cli:fsdp2
-    python3 bench/kept_memory.py [--preset llama-90m] [--nproc 2] [--rounds 2] [-- FLAGS]
+    python3 bench/kept_memory.py [--flag keep-memory] [--preset llama-90m] [--nproc 2] [-- FLAGS]
 
-Trains a preset with --keep-memory true and false in turn, a short and a longer run of each, whose
+Trains a preset with the flag true and false in turn, a short and a longer run of each, whose
 difference is that of late steps alone: processor seconds of a step, and the pages that it got from
 the system. The losses must be equal. Further flags go to `fsdp2 train`. It needs no Python packages.
 """
@@ -31,6 +31,7 @@ sys.path.insert(0, str(HERE / "python"))
 from model_presets import PRESETS
 
 FEW, MANY = 3, 9  # steps
+FLAGS = ("keep-memory", "update-in-backward")  # of memory alone: losses stay the same
 
 
 @dataclass
@@ -50,7 +51,8 @@ class Figures:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Memory that is kept, beside memory that is not.")
+    parser = argparse.ArgumentParser(description="Steps with a flag, beside steps without.")
+    parser.add_argument("--flag", default="keep-memory", choices=FLAGS)
     parser.add_argument("--preset", default="llama-90m", choices=sorted(PRESETS))
     parser.add_argument("--nproc", type=int, default=2)
     parser.add_argument("--seq-len", type=int, default=512)
@@ -66,12 +68,12 @@ def used_by_children() -> tuple[float, int]:
     return usage.ru_utime + usage.ru_stime, usage.ru_minflt
 
 
-def train(options: argparse.Namespace, work: Path, keeps: bool, steps: int) -> Run:
+def train(options: argparse.Namespace, work: Path, is_on: bool, steps: int) -> Run:
     fsdp2 = [str(options.fsdp2)]
     command = fsdp2 + ["run", "--nproc-per-node", str(options.nproc), "--"] + fsdp2
     command += ["train", "--model-config", str(work / "config.json"), "--seed", "1"]
     command += ["--tokens", str(work / "tokens.bin"), "--product-engine", "mkl"]
-    command += ["--keep-memory", "true" if keeps else "false", "--steps", str(steps)]
+    command += [f"--{options.flag}", "true" if is_on else "false", "--steps", str(steps)]
     command += ["--seq-len", str(options.seq_len), "--global-batch", str(options.global_batch)]
     seconds, faults = used_by_children()
     done = subprocess.run(
@@ -89,9 +91,9 @@ def train(options: argparse.Namespace, work: Path, keeps: bool, steps: int) -> R
     )
 
 
-def late_steps(options: argparse.Namespace, work: Path, keeps: bool) -> Figures:
-    few = train(options, work, keeps, FEW)
-    many = train(options, work, keeps, MANY)
+def late_steps(options: argparse.Namespace, work: Path, is_on: bool) -> Figures:
+    few = train(options, work, is_on, FEW)
+    many = train(options, work, is_on, MANY)
     steps = MANY - FEW
     return Figures(
         many.losses,
@@ -101,8 +103,8 @@ def late_steps(options: argparse.Namespace, work: Path, keeps: bool) -> Figures:
     )
 
 
-def print_table(kept: list[Figures], plain: list[Figures]) -> None:
-    print("| | kept | not kept | ratio |\n|---|---|---|---|")
+def print_table(flag: str, kept: list[Figures], plain: list[Figures]) -> None:
+    print(f"| | {flag} | without | ratio |\n|---|---|---|---|")
     for name, scale, read in (
         ("peak of a rank, MB", 1e-6, lambda figures: figures.peak),
         ("processor seconds of a late step", 1, lambda figures: figures.seconds),
@@ -136,7 +138,7 @@ def main() -> None:
         for _ in range(options.rounds):
             kept.append(late_steps(options, work, True))
             plain.append(late_steps(options, work, False))
-    print_table(kept, plain)
+    print_table(options.flag, kept, plain)
 
 
 if __name__ == "__main__":

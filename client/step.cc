@@ -44,6 +44,7 @@ void make_step(const config::TrainOptions& options, fsdp2_shard shard, fsdp2_opt
   step.loss_scale_interval = options.loss_scale_interval;
   step.loss_mean = kLossMeans.at(options.loss_mean);
   step.loss_chunk = static_cast<int32_t>(options.chunked_loss);
+  step.update_in_backward = options.update_in_backward ? 1 : 0;
   step.not_finite = kNotFinite.at(options.not_finite);
   step.max_skips_in_row = static_cast<int32_t>(options.max_skips_in_row);
   check(fsdp2_step_create(shard, optimizer, &step, out->out()));

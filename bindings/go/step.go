@@ -62,6 +62,9 @@ type StepOptions struct {
 	LossChunk    int
 	StartLRRatio float64 // where the warm-up begins, as a fraction of the optimizer's learning rate
 	DecaySteps   int     // steps after which a linear or cosine schedule is at its final learning rate; 0: TotalSteps
+	// UpdateInBackward updates each unit as soon as its gradients are reduced, and frees them: the same results in less memory. It
+	// excludes what needs all gradients first, and an error amid the updates asks for a checkpoint (fsdp2_step_options in step.h).
+	UpdateInBackward bool
 }
 
 // DefaultStepOptions returns the library's defaults.
@@ -84,6 +87,7 @@ func DefaultStepOptions() StepOptions {
 		LossChunk:         int(raw.LossChunk),
 		StartLRRatio:      raw.StartLrRatio,
 		DecaySteps:        int(raw.DecaySteps),
+		UpdateInBackward:  raw.UpdateInBackward != 0,
 	}
 }
 
@@ -97,13 +101,14 @@ func (o *StepOptions) raw() *capi.StepOptions {
 	raw.MinLrRatio, raw.MaxGradNorm = o.MinLRRatio, o.MaxGradNorm
 	raw.LossScale, raw.LossScaleInterval = o.LossScale, int64(o.LossScaleInterval)
 	raw.NotFinite, raw.MaxSkipsInRow, raw.LossMean = int32(o.NotFinite), to32(o.MaxSkipsInRow), int32(o.LossMean)
-	raw.LossChunk = to32(o.LossChunk)
+	raw.LossChunk, raw.UpdateInBackward = to32(o.LossChunk), flag(o.UpdateInBackward)
 	raw.StartLrRatio, raw.DecaySteps = o.StartLRRatio, int64(o.DecaySteps)
 	return &raw
 }
 
 // NewStep makes a step. Collective. The optimizer must belong to the shard; its learning rate at this call is the schedule's peak.
-// options nil: DefaultStepOptions. ErrUnsupported for LossMeanLabels or a LossChunk on a module that does not count labels.
+// options nil: DefaultStepOptions. ErrUnsupported for LossMeanLabels or a LossChunk on a module that does not count labels,
+// and for UpdateInBackward with Muon.
 func NewStep(shard *Shard, optimizer *Optimizer, options *StepOptions) (*Step, error) {
 	defer runtime.KeepAlive(shard)
 	defer runtime.KeepAlive(optimizer)

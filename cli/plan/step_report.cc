@@ -78,6 +78,7 @@ struct Saving {
     kReductions,
     kSequences,
     kGathers,
+    kUpdates,
     kMoments,
     kDtype
   };
@@ -107,6 +108,11 @@ bool may_halve_gathers(const TrainOptions& run) {
   return run.param_dtype == "none" && run.dtype == "fp32";
 }
 
+bool may_update_in_backward(const TrainOptions& run) {
+  return !run.update_in_backward && run.clip == 0 && run.loss_scale == 0 &&
+         run.not_finite != "skip" && run.optimizer != "muon";
+}
+
 Change checkpointed(int every) {
   return [every](TrainOptions& run) {
     run.activation_checkpointing = true;
@@ -129,6 +135,10 @@ std::vector<Saving> savings_of(const TrainOptions& run) {
   const auto add = [&](Kind kind, const std::string& flags, Change change) {
     all.push_back({kind, flags, std::move(change)});
   };
+  if (may_update_in_backward(run)) {
+    add(Kind::kUpdates, "--update-in-backward",
+        [](TrainOptions& r) { r.update_in_backward = true; });
+  }
   add(Kind::kGathers, "--reshard-after-forward false",
       [](TrainOptions& r) { r.reshard_after_forward = "false"; });
   add(Kind::kGathers, "--reshard-after-forward true",

@@ -150,6 +150,9 @@ std::vector<Key> run_keys(TrainOptions* o) {
        {"micro-batches", "labels"}},
       {steps, "chunked-loss", &o->chunked_loss,
        "Tokens whose logits exist at a time in the loss; 1024 is usual (0: by the vocabulary)"},
+      {steps, "update-in-backward", &o->update_in_backward,
+       "Update each unit inside backward and free its gradients at once, which saves the memory of "
+       "one copy of them; without --clip, --loss-scale, --not-finite skip and Muon"},
       {sharding, "strategy", &o->strategy, "Sharding strategy", strategy_names()},
       {sharding, "fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
       {sharding, "ulysses-size", &o->ulysses_size, kUlyssesHelp},

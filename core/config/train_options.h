@@ -41,6 +41,7 @@ struct TrainOptions {
   std::string accum_sync = "every";
   std::string loss_mean = "micro-batches";
   int64_t chunked_loss = 0;
+  bool update_in_backward = false;
 
   std::string strategy = "full_shard";
   int64_t fsdp_size = 0;

@@ -68,7 +68,8 @@ Scheduler::Scheduler(std::vector<Member> members, const Policy& policy)
       streams_(std::make_shared<SideStreams>(device_of(members_))),
       buffers_(std::make_shared<TreeBuffers>(policy.keep_buffers)),
       pending_(members_.size()),
-      written_(members_.size()) {
+      written_(members_.size()),
+      handed_out_(members_.size()) {
   for (size_t i = 0; i < members_.size(); ++i) {
     group(i).share(streams_, buffers_);
     index_of_[members_[i].group.get()] = i;
@@ -178,8 +179,7 @@ void Scheduler::carry_out(const Action& action) {
       log_.record(EventKind::kPostBackward, action.unit);
       break;
     case ActionKind::kFinishReduce:
-      group.finish_reduce();
-      written_[action.unit] = static_cast<bool>(group.settings().on_sharded_grad);
+      finish_reduce(action.unit);
       break;
     case ActionKind::kAccumulate:
       group.accumulate_grads();
@@ -195,6 +195,13 @@ void Scheduler::carry_out(const Action& action) {
 void Scheduler::start_gather(size_t index) {
   if (written_[index]) {
     see_shards();
+  }
+  if (task_ != kNoTask && handed_out_[index]) {
+    // Values that are new to this backward. An output that is an input passed on has its gradient
+    // so late, and reads nothing; what autograd has saved must not be read.
+    for (const ShardedParam* param : group(index).trainable()) {
+      param->unsharded().unsafeGetTensorImpl()->bump_version();
+    }
   }
   group(index).start_unshard();
   if (group(index).shard_comm(Lane::kGather).size() > 1) {
@@ -213,6 +220,42 @@ void Scheduler::start_reduce(size_t index) {
   const bool over_replicas =
       group.replicate_comm() != nullptr && group.settings().requires_all_reduce;
   stats_.all_reduces += over_replicas ? 1 : 0;
+  if (!group.reducing()) {
+    hand_out_gradients(index);
+  }
+}
+
+// What is reduced over one rank is there at once: it need not wait for the next unit's.
+void Scheduler::finish_reduce(size_t index) {
+  ParamGroup& group = this->group(index);
+  const bool was_under_way = group.reducing();
+  written_[index] = group.settings().on_sharded_grad || on_reduced_;
+  if (written_[index]) {
+    group.stop_reading_shards();
+  }
+  group.finish_reduce();
+  if (was_under_way) {
+    hand_out_gradients(index);
+  }
+}
+
+void Scheduler::hand_out_gradients(size_t index) {
+  if (!on_reduced_) {
+    return;
+  }
+  ParamGroup& group = this->group(index);
+  group.receive_gradients();
+  handed_out_[index] = true;
+  on_reduced_(group);
+  for (const ShardedParam* param : group.trainable()) {
+    if (param->is_whole()) {
+      param->unsharded().unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+void Scheduler::set_on_reduced(std::function<void(const ParamGroup& group)> callback) {
+  on_reduced_ = std::move(callback);
 }
 
 void Scheduler::see_shards() {
@@ -323,12 +366,28 @@ bool Scheduler::recomputing() const {
 
 void Scheduler::need_in_backward(size_t index) { carry_out(order_.need_in_backward(index)); }
 
+// What is gathered, or kept as slices, has the values of before, unless it is the shard itself.
+void Scheduler::need_again(size_t index) {
+  const auto& trainable = group(index).trainable();
+  const bool has_new_values =
+      group(index).state() == GroupState::kSharded ||
+      std::any_of(trainable.begin(), trainable.end(),
+                  [](const ShardedParam* param) { return param->is_whole(); });
+  FSDP2_CHECK(!handed_out_[index] || !has_new_values, Code::kWrongState,
+              "a forward that runs again in backward needs the parameters of unit '{}' after "
+              "these have been updated, since it reads them without gradients: leave the update "
+              "to the end of the step (update_in_backward)",
+              members_[index].name);
+  need_in_backward(index);
+}
+
 void Scheduler::begin_backward(bool from_root) {
   const int64_t task = torch::autograd::get_current_graph_task_id();
   if (task == task_) {
     return;
   }
   task_ = task;
+  handed_out_.assign(members_.size(), false);
   order_.begin_backward(from_root, find_expected_gradients());
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -62,6 +63,9 @@ class Scheduler {
   // forward here is a recomputation, which only needs the parameters.
   bool recomputing() const;
   void need_in_backward(size_t index);
+  // The same, for a forward that runs again. Error: kWrongState if the unit has been updated
+  // (set_on_reduced).
+  void need_again(size_t index);
 
   // By hand.
   void start_unshard(size_t index);
@@ -78,6 +82,11 @@ class Scheduler {
   // From now on the caller holds the shards and may write to them at any time, so no forward uses
   // what was gathered before it. All ranks call it alike.
   void lend_shards() { shards_are_lent_ = true; }
+  // Called once a unit's reduced gradients are on its shards, on the thread and the current stream
+  // of the backward, whose rest may be under way: it may write to those shards and take their
+  // gradients away. What of the unit is read after that in this backward is an error.
+  // Empty: nobody.
+  void set_on_reduced(std::function<void(const ParamGroup& group)> callback);
   // Waits for the reduction under way, if there is one, and adds it to the sharded gradients.
   void finish_reduction();
   // For whoever has read on the host what a step has computed, and is about to act on it: throws if
@@ -122,6 +131,8 @@ class Scheduler {
   void carry_out(const Action& action);
   void start_gather(size_t index);
   void start_reduce(size_t index);
+  void finish_reduce(size_t index);
+  void hand_out_gradients(size_t index);
   void receive_gradients();
   void track_bytes(int64_t change);
   void now_doing(const char* what, size_t index) {
@@ -149,6 +160,8 @@ class Scheduler {
   std::vector<size_t> pending_;  // by member: gradients still to come in it
   // By member: its shards may have been written to in backward, and not been seen since.
   std::vector<bool> written_;
+  std::function<void(const ParamGroup& group)> on_reduced_;
+  std::vector<bool> handed_out_;  // by member: to on_reduced_, in the running backward
 
   Stats stats_;
   EventLog log_;

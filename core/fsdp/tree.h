@@ -20,6 +20,8 @@ class Unit;
 struct StepShape {
   ReducedLast reduced_last = ReducedLast::kNone;
   int64_t loss_chunk = 0;  // labels that the loss computes at a time (nn::LossChunk)
+  // The last backward updates each unit, and frees its gradients, once these are reduced.
+  bool update_in_backward = false;
 };
 
 class Tree {
@@ -59,6 +61,10 @@ class Tree {
   // become finite again since, by a load for example.
   const std::string& cause_of_bad_values() const { return cause_of_bad_values_; }
   void set_cause_of_bad_values(std::string cause) { cause_of_bad_values_ = std::move(cause); }
+  // The step that failed between the updates of two units, for messages; "": none, or values have
+  // been loaded since.
+  const std::string& half_update() const { return half_update_; }
+  void set_half_update(std::string step) { half_update_ = std::move(step); }
   // By the step that was made last for the tree; by default, all micro batches alike.
   const StepShape& step_shape() const { return step_shape_; }
   void set_step_shape(const StepShape& shape) { step_shape_ = shape; }
@@ -79,6 +85,7 @@ class Tree {
   std::vector<ShardedParam*> parameters_;
   Scheduler scheduler_;
   std::string cause_of_bad_values_;
+  std::string half_update_;
   StepShape step_shape_;
 };
 

@@ -98,7 +98,7 @@ void Unit::pre_forward(nn::Module& module, nn::Values& inputs) {
   if (scheduler.recomputing()) {
     scheduler.begin_backward(is_root());  // this may come before the hook of any output
     if (group_) {
-      scheduler.need_in_backward(member());
+      scheduler.need_again(member());
     }
     return;
   }

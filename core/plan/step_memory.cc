@@ -68,6 +68,26 @@ class AssumedValues {
   std::vector<fsdp::ShardedParam*> marked_;
 };
 
+// Gradients go as an optimizer that updates in backward takes them, until this ends.
+class TakenInBackward {
+ public:
+  explicit TakenInBackward(fsdp::Unit& root) : root_(root) {}
+  ~TakenInBackward() { root_.scheduler().set_on_reduced({}); }
+  TakenInBackward(const TakenInBackward&) = delete;
+  TakenInBackward& operator=(const TakenInBackward&) = delete;
+
+  void begin() {
+    root_.scheduler().set_on_reduced([](const fsdp::ParamGroup& group) {
+      for (fsdp::ShardedParam* param : group.trainable()) {
+        param->sharded().mutable_grad() = at::Tensor();
+      }
+    });
+  }
+
+ private:
+  fsdp::Unit& root_;
+};
+
 // Leaves nothing behind.
 void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches) {
   const AssumedValues values(root);
@@ -75,12 +95,16 @@ void take_step(fsdp::Unit& root, const nn::Values& inputs, int64_t micro_batches
   const fsdp::StepShape& shape = root.tree().step_shape();
   const nn::LossChunk chunk(module, shape.loss_chunk);
   fsdp::HeldReductions held(root, shape.reduced_last);
+  TakenInBackward taken(root);
   try {
     for (int64_t micro = 0; micro < micro_batches; ++micro) {
       if (micro + 1 == micro_batches) {
         held.release();
       }
       const at::Tensor loss = nn::scalar_loss(module(inputs));
+      if (shape.update_in_backward && micro + 1 == micro_batches) {
+        taken.begin();
+      }
       nn::run_backward({loss}, {at::ones_like(loss)});
     }
   } catch (const c10::NotImplementedError& error) {
@@ -111,8 +135,10 @@ StepMemory rehearse_step(fsdp::Unit& root, const nn::Values& inputs, int64_t mic
               root.mesh().device().str());
   const nn::Module& module = *root.modules().front();
   // The third micro batch meets what the second has met: gradients of those before. Where the last
-  // alone reduces some, it is one more.
-  const bool is_last_alike = root.tree().step_shape().reduced_last == fsdp::ReducedLast::kNone;
+  // alone reduces some, or frees them, it is one more.
+  const fsdp::StepShape& shape = root.tree().step_shape();
+  const bool is_last_alike =
+      shape.reduced_last == fsdp::ReducedLast::kNone && !shape.update_in_backward;
   const int64_t different = is_last_alike ? 2 : 3;
   const nn::Values batch = moved_to_meta(module, inputs);
   const auto step = [&] { take_step(root, batch, std::min(micro_batches, different)); };

@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/fsdp/group/param_group.h"
 #include "core/fsdp/scheduler.h"
+#include "core/fsdp/tree.h"
 #include "core/nn/sequence_peers.h"
 #include "core/plan/sequence_plan.h"
 
@@ -312,6 +313,15 @@ int64_t peak_whole_gradients(const std::vector<UnitPlan>& units,
   return staying + pair;
 }
 
+// A unit's are freed before the next one's come to its shards.
+int64_t largest_gradients(const std::vector<UnitPlan>& units) {
+  int64_t largest = 0;
+  for (const UnitPlan& unit : units) {
+    largest = std::max(largest, unit.grad_bytes);
+  }
+  return largest;
+}
+
 }  // namespace
 
 StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
@@ -330,6 +340,9 @@ StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
   }
   plan.optimizer = options.optimizer_bytes.value_or(
       static_cast<int64_t>(options.optimizer_states * static_cast<double>(plan.gradients)));
+  if (root.tree().step_shape().update_in_backward) {
+    plan.gradients = largest_gradients(plan.units);
+  }
   plan.peak_whole_gradients = peak_whole_gradients(plan.units, members);
   if (!plan.units.empty()) {
     StepCount count(root.scheduler(), plan);

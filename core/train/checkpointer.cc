@@ -21,6 +21,7 @@
 #include "core/comm/agreement.h"
 #include "core/fsdp/parameter_values.h"
 #include "core/train/state/finite_values.h"
+#include "core/train/step/half_update.h"
 
 namespace fsdp2::train {
 
@@ -96,6 +97,7 @@ void Checkpointer::save(const std::string& what, const std::function<SaveRequest
     request.objects = with_root(request.objects);
     check(request.options);
     fsdp::check_have_values(*root_, kSave);
+    check_not_half_updated(*root_, request.objects.optimizer);
     if (request.options.format == CheckpointFormat::kHuggingFaceDirectory && request.config_json) {
       config_json = request.config_json();
     }
@@ -173,6 +175,7 @@ ckpt::StateDict Checkpointer::state(const std::string& what,
   ckpt::StateDict state;
   agree(team(), what, [&] {
     const StateRequest request = read();
+    check_not_half_updated(*root_, request.objects.optimizer);
     state = state_to_save(with_root(request.objects), request.keys);
     state.check_has_memory();
     return text_of(request.objects) + request.text;
@@ -207,6 +210,7 @@ void Checkpointer::save_model(const std::string& what,
   agree(team(), what, [&] {
     request = read();
     fsdp::check_have_values(*root_, kSave);
+    check_not_half_updated(*root_, nullptr);
     return std::string();
   });
   check_finite(with_root({}));
@@ -225,6 +229,7 @@ void Checkpointer::load_model(const std::string& what,
     return std::string();
   });
   ckpt::load_full_state_dict(*root_, path);
+  forget_half_update(*root_, nullptr);
 }
 
 void Checkpointer::reserve(TrainingObjects objects) {

@@ -66,11 +66,12 @@ typedef struct fsdp2_plan_memory {
  * computed, so that large steps take little time and memory. It is the memory of the CPU's step:
  * within 5 % of what tensors take there. Experts are assumed to get as many tokens as each other,
  * and all labels to count. A step that was made for the shard (fsdp2_step_create), the last one,
- * says by its loss_chunk, accumulate_last and vocabulary_last how losses are computed and when
- * gradients are reduced. The mesh's device_type is "meta"; its shards, which are made with
- * defer_values, never have values. Errors: FSDP2_E_UNSUPPORTED (another device type; positions
- * without boundaries, or else a forward that looks at values), FSDP2_E_INVALID_ARGUMENT (inputs, or
- * no loss), and what the forward of a custom module returns. */
+ * says by its loss_chunk, accumulate_last, vocabulary_last and update_in_backward how losses are
+ * computed and when gradients are reduced and freed. The mesh's device_type is "meta"; its shards,
+ * which are made with defer_values, never have values. Errors: FSDP2_E_UNSUPPORTED (another device
+ * type; positions without boundaries, or else a forward that looks at values),
+ * FSDP2_E_INVALID_ARGUMENT (inputs, or no loss), and what the forward of a custom module returns.
+ */
 FSDP2_CALL fsdp2_plan_get_memory(fsdp2_shard shard, const fsdp2_tensor* inputs, size_t n_inputs,
                                  size_t micro_batches, const fsdp2_plan_options* options /*(opt)*/,
                                  fsdp2_plan_memory* out);

@@ -66,7 +66,18 @@ typedef struct fsdp2_step_options {
    * micro batch only, and the others at each: those tables have much traffic and little to compute.
    * Without effect beside accumulate_last. */
   int32_t vocabulary_last;
-  int32_t reserved;
+  /* 1: the last backward of a step updates each unit as soon as its gradients are reduced, and
+   * frees them at once, so that a rank never holds the gradients of all its rows: one copy of them
+   * less, with one micro batch or accumulate_last. The results are the same, to the bit. What needs
+   * all gradients before the first update is FSDP2_E_INVALID_ARGUMENT: max_grad_norm, loss_scale
+   * and FSDP2_NOT_FINITE_SKIP; an optimizer whose ranks work together (Muon) is
+   * FSDP2_E_UNSUPPORTED. FSDP2_NOT_FINITE_ERROR looks at the loss before that backward, so that
+   * nothing is updated if it is not finite; gradients that are not finite are found after they have
+   * been applied. After that, and after any other error that comes amid the updates, parameters are
+   * half updated: steps, saves and states are FSDP2_E_WRONG_STATE until parameters and optimizer
+   * have been loaded from a checkpoint (not partially). Parameters that a forward reads without
+   * gradients too, detached, have their new values for the rest of backward. */
+  int32_t update_in_backward;
 } fsdp2_step_options;
 /* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
@@ -95,7 +106,8 @@ typedef struct fsdp2_step_result {
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
  * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that does not
- * count labels, and for vocabulary_last on one without such tables. */
+ * count labels, for vocabulary_last on one without such tables, and for update_in_backward with an
+ * optimizer whose ranks work together. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the

@@ -14,6 +14,7 @@ namespace fsdp2::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -112,6 +113,20 @@ TEST(TrainOutput, WithoutALauncherIsAWorldOfOne) {
   EXPECT_EQ(training.steps.size(), 2U);
 }
 
+TEST(TrainOutput, IsTheSameOfUpdatesInBackward) {
+  for (const int ranks : {1, 2}) {
+    const Training plain = train(ranks, kShort);
+    const Training in_backward = train(ranks, joined(kShort, {"--update-in-backward"}));
+    ASSERT_EQ(in_backward.outcome.exit_code, 0) << in_backward.outcome.err;
+    ASSERT_EQ(in_backward.steps.size(), 2U);
+    for (size_t step = 0; step < 2; ++step) {
+      for (const char* name : {"loss", "grad_norm", "lr"}) {
+        EXPECT_EQ(in_backward.steps[step].at(name), plain.steps.at(step).at(name)) << name;
+      }
+    }
+  }
+}
+
 // One step of this rate ruins the model: the loss of the second is NaN.
 const std::vector<std::string> kRuinous =
     joined(golden_inputs("tiny-llama"), {"--steps", "8", "--lr", "1e38"});
@@ -126,6 +141,11 @@ TEST(TrainNotFinite, EndsTheRunOnAllRanksAndSaysWhere) {
               HasSubstr("[rank 0] fsdp2 train: step 1: the loss of rank 0 is "));
   EXPECT_THAT(training.outcome.err, HasSubstr("the gradient of model.embed_tokens.weight is "));
   EXPECT_TRUE(fs::is_empty(folder));
+  const Training in_backward = train(2, joined(kRuinous, {"--update-in-backward"}));
+  EXPECT_EQ(in_backward.outcome.exit_code, 1);
+  EXPECT_EQ(in_backward.steps.size(), 1U);
+  EXPECT_THAT(in_backward.outcome.err,
+              AllOf(HasSubstr("step 1: the loss of rank 0 is "), HasSubstr("nothing was updated")));
 }
 
 TEST(TrainNotFinite, IsSkippedUpToALimitIfAskedFor) {

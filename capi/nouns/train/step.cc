@@ -72,7 +72,7 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("start_lr_ratio", &fsdp2_step_options::start_lr_ratio, NumberRange{0.0, 1.0}),
     Field("decay_steps", &fsdp2_step_options::decay_steps, Range{0, kMaxSteps}),
     Field("vocabulary_last", &fsdp2_step_options::vocabulary_last, Flag()),
-    Field("reserved", &fsdp2_step_options::reserved, Reserved()));
+    Field("update_in_backward", &fsdp2_step_options::update_in_backward, Flag()));
 // clang-format on
 
 namespace {
@@ -102,6 +102,7 @@ train::StepOptions step_options(const fsdp2_step_options& options, double peak) 
   }
   out.loss_mean = read_loss_mean(options.loss_mean);
   out.loss_chunk = options.loss_chunk;
+  out.update_in_backward = options.update_in_backward != 0;
   return out;
 }
 

@@ -238,6 +238,17 @@ void check_numbers(const TrainOptions& o) {
   require(o.grace_s <= kYear, "--grace-s must be at most a year");
 }
 
+// All gradients are known after the last update alone.
+void check_update_in_backward(const TrainOptions& o) {
+  if (!o.update_in_backward) {
+    return;
+  }
+  require(o.clip == 0, "--update-in-backward and --clip exclude each other");
+  require(o.loss_scale == 0, "--update-in-backward and --loss-scale exclude each other");
+  require(o.not_finite != "skip", "--update-in-backward and --not-finite skip exclude each other");
+  require(o.optimizer != "muon", "--update-in-backward and --optimizer muon exclude each other");
+}
+
 void check_rules(const TrainOptions& o) {
   read_no_decay(o.no_decay);
   read_lr_scales(o.lr_scale);
@@ -307,6 +318,7 @@ void check_exported(const TrainOptions& o) {
 void check_step_options(const TrainOptions& o) {
   check_recompute(o);
   check_optimizer_states(o.optimizer_states, o.optimizer, o.dtype);
+  check_update_in_backward(o);
   check_reshard_budget(o);
 }
 

@@ -145,6 +145,18 @@ void ParamGroup::finish_gather() {
   gathered_.put(mesh_->device());
 }
 
+// Behind that, wait_unshard finds nothing left to finish.
+void ParamGroup::stop_reading_shards() {
+  if (state_ != GroupState::kGathering || all_are_whole(views_)) {
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (waits_on_host()) {
+    finish_gather();
+  }
+  gathered_.make_current_wait();
+}
+
 void ParamGroup::wait_unshard() {
   if (state_ != GroupState::kGathering) {
     return;

@@ -72,6 +72,9 @@ class ParamGroup {
   void wait_unshard();       // no-op unless kGathering
   void reshard();            // waits first if kGathering; no-op if kSharded
   void reshard_to_slices();  // from kUnsharded
+  // If kGathering: what is done to the shards from here on comes after what the gather reads of
+  // them.
+  void stop_reading_shards();
   // After an error: sharded, no gradients under way or unreduced, whatever the state was. The
   // current stream comes after the side streams.
   void abandon() noexcept;

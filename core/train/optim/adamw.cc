@@ -53,8 +53,8 @@ class AdamW final : public FusedOptimizer<AdamWOptions> {
     moments_.list(index, *params_[index], lists);
   }
 
-  void update(FusedLists& lists, const AdamWOptions& options, double lr,
-              const GradScale& scale) override {
+  void run_kernel(FusedLists& lists, const AdamWOptions& options, double lr,
+                  const GradScale& scale) override {
     update_adamw(lists, options, lr, scale);
   }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -60,17 +61,13 @@ class FusedOptimizer : public Optimizer {
 
   void step(double grad_divisor) override {
     check_states();
-    update_where(grad_divisor, [](size_t) { return true; });
+    update_some(all_indices(), grad_divisor);
+    root().scheduler().shards_changed();
   }
 
- protected:
-  FusedOptimizer(std::shared_ptr<fsdp::Unit> root, const Options& options)
-      : Optimizer(std::move(root), options.lr), options_{options} {
-    check(options);
-  }
+  void update(const std::vector<size_t>& indices) override { update_some(indices, 1.0); }
 
-  // kWrongState if a parameter has been cast since its state was made (Tree::cast_parameters).
-  void check_states() const {
+  void check_states() const override {
     for (size_t i = 0; i < params_.size(); ++i) {
       const at::ScalarType dtype = params_[i]->dtype();
       const at::ScalarType before = dtype_with_state(i).value_or(dtype);
@@ -81,15 +78,26 @@ class FusedOptimizer : public Optimizer {
     }
   }
 
-  // The parameters that have a gradient and whose index `takes` says true of.
-  template <typename Takes>
-  void update_where(double grad_divisor, const Takes& takes) {
+ protected:
+  FusedOptimizer(std::shared_ptr<fsdp::Unit> root, const Options& options)
+      : Optimizer(std::move(root), options.lr), options_{options} {
+    check(options);
+  }
+
+  std::vector<size_t> all_indices() const {
+    std::vector<size_t> indices(params_.size());
+    std::iota(indices.begin(), indices.end(), size_t{0});
+    return indices;
+  }
+
+  // Those that have a gradient.
+  void update_some(const std::vector<size_t>& indices, double grad_divisor) {
     const at::NoGradGuard no_grad;
     // A call takes one dtype, one device and the options of one group.
     std::map<std::tuple<size_t, at::ScalarType, at::DeviceType>, FusedLists> calls;
-    for (size_t i = 0; i < params_.size(); ++i) {
+    for (const size_t i : indices) {
       const at::Tensor& param = params_[i]->sharded();
-      if (takes(i) && param.grad().defined()) {
+      if (param.grad().defined()) {
         FusedLists& lists = calls[{group_of(i), param.scalar_type(), param.device().type()}];
         lists.params.push_back(param);
         lists.grads.push_back(param.grad());
@@ -98,9 +106,8 @@ class FusedOptimizer : public Optimizer {
     }
     for (auto& [key, lists] : calls) {
       const size_t group = std::get<0>(key);
-      update(lists, options_[group], lr_of(group), scale_of(grad_divisor, lists));
+      run_kernel(lists, options_[group], lr_of(group), scale_of(grad_divisor, lists));
     }
-    root().scheduler().shards_changed();
   }
 
   void copy_options(size_t group) final { options_.push_back(Options(options_[group])); }
@@ -126,9 +133,8 @@ class FusedOptimizer : public Optimizer {
   virtual std::optional<at::ScalarType> dtype_with_state(size_t index) const = 0;
   // Appends the state of params_[index], which is about to be updated.
   virtual void list_state(size_t index, FusedLists& lists) = 0;
-  // The kernel.
-  virtual void update(FusedLists& lists, const Options& options, double lr,
-                      const GradScale& scale) = 0;
+  virtual void run_kernel(FusedLists& lists, const Options& options, double lr,
+                          const GradScale& scale) = 0;
 
   std::vector<Options> options_;  // of each group
 };

@@ -1,6 +1,7 @@
 #include "core/train/optim/grad_norm.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -112,6 +113,94 @@ std::optional<BadGradient> first_bad_gradient(fsdp::Unit& root) {
     const at::Tensor grad = params[i]->sharded().grad();
     if (grad.defined() && !grad.isfinite().all().item<bool>()) {
       return BadGradient{i, grad.isnan().any().item<bool>()};
+    }
+  }
+  return std::nullopt;
+}
+
+// ---- gradients that do not stay
+
+TakenGradients::TakenGradients(fsdp::Unit& root) : root_(root) {
+  for (const fsdp::ShardedParam* param : root.parameters()) {
+    index_of_.emplace(param, index_of_.size());
+  }
+  clear();
+}
+
+void TakenGradients::clear() { sums_.assign(root_.parameters().size(), Sum()); }
+
+void TakenGradients::add(const std::vector<fsdp::ShardedParam*>& params) {
+  std::vector<at::Tensor> on_device;
+  Sum* first_on_device = nullptr;
+  for (const fsdp::ShardedParam* param : params) {
+    Sum& sum = sums_[index_of_.at(param)];
+    sum.is_there = true;
+    const at::Tensor grad = param->sharded().grad().detach();
+    if (grad.numel() == 0) {
+      continue;
+    }
+    if (grad.is_cpu()) {
+      sum.is_fused = nn::device_kernels(grad) != nullptr;
+      const at::Tensor own = sum.is_fused
+                                 ? nn::device_kernels(grad)->square_sum({grad.contiguous()})
+                                 : grad.to(at::kFloat).square().sum(at::kDouble);
+      sum.value = own.item<double>();
+      if (!std::isfinite(sum.value)) {
+        sum.value = square_sum_in_double(grad).item<double>();
+      }
+    } else if (nn::device_kernels(grad) != nullptr) {
+      first_on_device = first_on_device != nullptr ? first_on_device : &sum;
+      on_device.push_back(grad.contiguous());
+    } else {
+      sum.on_device = square_sum_in_double(grad);
+    }
+  }
+  if (!on_device.empty()) {
+    first_on_device->is_fused = true;
+    first_on_device->on_device = nn::device_kernels(on_device.front())->square_sum(on_device);
+  }
+}
+
+std::vector<TakenGradients::Sum> TakenGradients::read_sums() const {
+  std::vector<Sum> sums = sums_;
+  std::vector<at::Tensor> on_device;
+  for (const Sum& sum : sums) {
+    if (sum.on_device.defined()) {
+      on_device.push_back(sum.on_device.reshape({1}).to(at::kDouble));
+    }
+  }
+  if (on_device.empty()) {
+    return sums;
+  }
+  const at::Tensor values = at::cat(on_device).to(at::kCPU);
+  const double* next = values.const_data_ptr<double>();
+  for (Sum& sum : sums) {
+    if (sum.on_device.defined()) {
+      sum.value = *next++;
+    }
+  }
+  return sums;
+}
+
+double TakenGradients::square_sum() const {
+  const std::vector<Sum> sums = read_sums();
+  return share_of_sum(root_, [&](int shard_ranks) {
+    double fused = 0.0;
+    double others = 0.0;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (root_.parameters()[i]->layout().world == shard_ranks) {
+        (sums[i].is_fused ? fused : others) += sums[i].value;
+      }
+    }
+    return others + fused;
+  });
+}
+
+std::optional<BadGradient> TakenGradients::first_bad() const {
+  const std::vector<Sum> sums = read_sums();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (!std::isfinite(sums[i].value)) {
+      return BadGradient{i, std::isnan(sums[i].value)};
     }
   }
   return std::nullopt;

@@ -73,7 +73,18 @@ class Muon final : public FusedOptimizer<MuonOptions> {
       const at::NoGradGuard no_grad;
       update_matrices(matrices, grad_divisor);
     }
-    update_where(grad_divisor, [this](size_t index) { return !is_matrix(index); });
+    std::vector<size_t> rest;
+    for (size_t index = 0; index < params_.size(); ++index) {
+      if (!is_matrix(index)) {
+        rest.push_back(index);
+      }
+    }
+    update_some(rest, grad_divisor);
+    root().scheduler().shards_changed();
+  }
+
+  void update(const std::vector<size_t>& /*indices*/) override {
+    fail(Code::kInternal, "a part of a step of Muon, whose ranks work on matrices together");
   }
 
   std::vector<OptimizerState> state(size_t index) override {
@@ -264,8 +275,8 @@ class Muon final : public FusedOptimizer<MuonOptions> {
     moments_.list(index, *params_[index], lists);
   }
 
-  void update(FusedLists& lists, const MuonOptions& options, double lr,
-              const GradScale& scale) override {
+  void run_kernel(FusedLists& lists, const MuonOptions& options, double lr,
+                  const GradScale& scale) override {
     update_adamw(lists, adamw_part(options), lr, scale);
   }
 

@@ -51,6 +51,12 @@ class Optimizer {
   // kWrongState, with nothing updated, if parameters were cast since their state was made.
   // REQUIRES: a divisor that fp32 holds (divide_if_huge).
   virtual void step(double grad_divisor = 1.0) = 0;
+  // A part of a step: updates those of params()[index] that have a gradient. Gathered parameters
+  // stay as they are (fsdp::Scheduler::shards_changed). REQUIRES: check_states, and that step() is
+  // not collective.
+  virtual void update(const std::vector<size_t>& indices) = 0;
+  // kWrongState if parameters were cast since their state was made.
+  virtual void check_states() const = 0;
   void zero_grad();
 
   virtual Algorithm algorithm() const = 0;
@@ -87,6 +93,9 @@ class Optimizer {
   // of range or of another kind), kUnsupported (one that stands for an algorithm that is not
   // provided, such as amsgrad).
   void set_hyper_parameters(size_t group, const std::vector<HyperParameter>& values);
+  // As fsdp::Tree::half_update, of the optimizer's state.
+  const std::string& half_update() const { return half_update_; }
+  void set_half_update(std::string step) { half_update_ = std::move(step); }
   // All groups' as they are, to go back to. REQUIRES: of this optimizer, no group was added since.
   struct Settings {
     std::vector<std::vector<HyperParameter>> groups;
@@ -121,6 +130,7 @@ class Optimizer {
   std::vector<size_t> group_of_;
   std::vector<double> lr_ratios_{1.0};
   std::optional<double> initial_lr_;  // of group 0, if it was set
+  std::string half_update_;
 };
 
 // Its value; kInvalidArgument if it is of another kind. None is false.

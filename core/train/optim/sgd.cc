@@ -77,8 +77,8 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
     }
   }
 
-  void update(FusedLists& lists, const SgdOptions& options, double lr,
-              const GradScale& scale) override {
+  void run_kernel(FusedLists& lists, const SgdOptions& options, double lr,
+                  const GradScale& scale) override {
     // A buffer of zeros and is_first_step=false is the same as PyTorch's first step without one.
     at::_fused_sgd_(lists.params, lists.grads, lists.first_state, options.weight_decay,
                     options.momentum, lr, /*dampening=*/0.0, options.nesterov,

@@ -26,6 +26,7 @@
 #include "core/train/state/hyper_parameters_load.h"
 #include "core/train/state/training_state.h"
 #include "core/train/state/training_state_parts.h"
+#include "core/train/step/half_update.h"
 
 namespace fsdp2::train {
 
@@ -431,6 +432,9 @@ LoadReport load_training_state(const TrainingObjects& objects, const ckpt::State
     return std::string();
   });
   loader->keep_values();
+  if (!partial) {
+    forget_half_update(*objects.root, objects.optimizer);
+  }
   return report;
 }
 

@@ -17,7 +17,8 @@ bool is_reduced(const fsdp::ParamGroup& group) {
 
 }  // namespace
 
-void warn_of_missing_gradients(fsdp::Unit& root) {
+void warn_of_missing_gradients(
+    fsdp::Unit& root, const std::function<bool(const fsdp::ShardedParam& param)>& has_gradient) {
   constexpr size_t kNamesInMessage = 16;
   if (root.mesh().team().rank() != 0) {
     return;
@@ -28,7 +29,7 @@ void warn_of_missing_gradients(fsdp::Unit& root) {
       continue;
     }
     for (const fsdp::ShardedParam* param : unit->group()->params()) {
-      if (param->requires_grad() && !param->sharded().grad().defined()) {
+      if (param->requires_grad() && !has_gradient(*param)) {
         names.push_back(param->name());
       }
     }

@@ -9,8 +9,6 @@
 #include <limits>
 #include <optional>
 
-#include "core/train/optim/grad_norm.h"
-
 namespace fsdp2::train {
 
 namespace {
@@ -49,7 +47,7 @@ std::optional<Place> first_bad_loss(const std::vector<double>& losses, int64_t r
 std::string kind_of(const Place& place) { return place.is_nan ? "NaN" : "infinite"; }
 
 std::string text_of(const std::optional<Place>& loss, const std::optional<Place>& gradient,
-                    fsdp::Unit& root) {
+                    fsdp::Unit& root, bool is_exact) {
   const auto rank_in_job = [&](int64_t rank) {
     return root.mesh().team().rank_in_job(static_cast<int>(rank));
   };
@@ -60,27 +58,29 @@ std::string text_of(const std::optional<Place>& loss, const std::optional<Place>
   }
   if (gradient) {
     const auto* param = root.parameters()[static_cast<size_t>(gradient->index)];
-    text += fmt::format("{}the gradient of {} is {} on rank {}", loss ? ", " : "", param->name(),
-                        kind_of(*gradient), rank_in_job(gradient->rank));
+    text += fmt::format("{}the gradient of {}{} is {} on rank {}", loss ? ", " : "", param->name(),
+                        is_exact ? "" : " or of another parameter of its unit", kind_of(*gradient),
+                        rank_in_job(gradient->rank));
   }
   return text.empty() ? "the gradient norm is infinite, though no gradient is" : text;
 }
 
 }  // namespace
 
-std::string describe_not_finite(fsdp::Unit& root, const std::vector<double>& losses) {
+std::string describe_not_finite(fsdp::Unit& root, const std::vector<double>& losses,
+                                const std::optional<BadGradient>& gradient, bool is_exact) {
   Team& team = root.mesh().team();
-  std::optional<Place> gradient;
-  if (const auto bad = first_bad_gradient(root)) {
-    gradient = Place{static_cast<int64_t>(bad->parameter), team.rank(), bad->has_nan};
+  std::optional<Place> place;
+  if (gradient) {
+    place = Place{static_cast<int64_t>(gradient->parameter), team.rank(), gradient->has_nan};
   }
   const int64_t ranks = team.size();
-  const at::Tensor first = at::tensor(
-      {to_number(first_bad_loss(losses, team.rank()), ranks), to_number(gradient, ranks)},
-      at::device(at::kCPU).dtype(at::kDouble));
+  const at::Tensor first =
+      at::tensor({to_number(first_bad_loss(losses, team.rank()), ranks), to_number(place, ranks)},
+                 at::device(at::kCPU).dtype(at::kDouble));
   team.control().all_reduce(first, ReduceOp::kMax).wait();
   const double* numbers = first.const_data_ptr<double>();
-  return text_of(to_place(numbers[0], ranks), to_place(numbers[1], ranks), root);
+  return text_of(to_place(numbers[0], ranks), to_place(numbers[1], ranks), root, is_exact);
 }
 
 }  // namespace fsdp2::train

@@ -22,6 +22,7 @@
 #include "core/nn/value_map.h"
 #include "core/train/optim/grad_norm.h"
 #include "core/train/step/doubtful_update.h"
+#include "core/train/step/half_update.h"
 #include "core/train/step/missing_gradients.h"
 #include "core/train/step/not_finite.h"
 #include "core/train/step/out_of_memory.h"
@@ -77,6 +78,10 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+constexpr const char* kHalfUpdated =
+    "; parameters are half updated, as the step updates in backward: load a checkpoint before "
+    "anything else";
+
 double n_here(const LabelCounts& labels) {
   return static_cast<double>(std::accumulate(labels.here.begin(), labels.here.end(), int64_t{0}));
 }
@@ -108,7 +113,25 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
       options_.reduced_last != fsdp::ReducedLast::kVocabulary || fsdp::has_vocabulary(*module_),
       Code::kUnsupported, "vocabulary_last: the module has no embedding table, and no 'lm_head'");
   const nn::LossChunk has_chunks(*module_, options_.loss_chunk);
-  optimizer_->root().tree().set_step_shape({options_.reduced_last, options_.loss_chunk});
+  if (options_.update_in_backward) {
+    check_update_in_backward();
+    in_backward_ = std::make_unique<UpdateInBackward>(optimizer_);
+  }
+  optimizer_->root().tree().set_step_shape(
+      {options_.reduced_last, options_.loss_chunk, options_.update_in_backward});
+}
+
+void TrainStep::check_update_in_backward() const {
+  FSDP2_CHECK(options_.max_grad_norm == 0.0, Code::kInvalidArgument,
+              "update_in_backward: expected max_grad_norm 0, as the norm is known after the last "
+              "update, got {}",
+              options_.max_grad_norm);
+  FSDP2_CHECK(!options_.loss_scaling, Code::kInvalidArgument,
+              "update_in_backward: expected no loss scale, as whether a step is skipped is known "
+              "after the last update");
+  FSDP2_CHECK(options_.not_finite != NotFinite::kSkip, Code::kInvalidArgument,
+              "update_in_backward: expected steps that are not finite to be an error or applied, "
+              "as whether one is skipped is known after the last update");
 }
 
 void TrainStep::set_position(int64_t next_step) {
@@ -146,9 +169,23 @@ at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const LabelCounts& l
          (static_cast<double>(labels.here[micro]) * ranks / static_cast<double>(labels.total));
 }
 
-std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values>& batch,
-                                                    const LabelCounts& labels) {
-  std::vector<at::Tensor> losses;
+// Agreed by all ranks, before anything is updated.
+bool TrainStep::losses_are_finite(const std::vector<at::Tensor>& losses,
+                                  const LabelCounts& labels) const {
+  if (options_.not_finite == NotFinite::kApply) {
+    return true;
+  }
+  const std::vector<double> own = read_losses(losses);
+  const bool over_labels = options_.loss_mean == LossMean::kTokens;
+  const at::Tensor sum = at::tensor({sum_of(over_labels ? sums_over_labels(own, labels) : own)},
+                                    at::device(at::kCPU).dtype(at::kDouble));
+  optimizer_->root().mesh().team().control().all_reduce(sum, ReduceOp::kSum).wait();
+  return std::isfinite(*sum.const_data_ptr<double>());
+}
+
+TrainStep::Passes TrainStep::forward_backward(const std::vector<nn::Values>& batch,
+                                              const LabelCounts& labels) {
+  Passes passes;
   const nn::LossChunk chunk(*module_, options_.loss_chunk);
   fsdp::HeldReductions held(optimizer_->root(), options_.reduced_last);
   for (size_t micro = 0; micro < batch.size(); ++micro) {
@@ -159,32 +196,54 @@ std::vector<at::Tensor> TrainStep::forward_backward(const std::vector<nn::Values
     FSDP2_CHECK(loss.requires_grad(), Code::kWrongState,
                 "the loss depends on no parameter that is trained: expected one that is not frozen "
                 "and that the forward uses");
+    passes.losses.push_back(loss.detach());
+    if (in_backward_ != nullptr && micro + 1 == batch.size()) {
+      passes.is_complete = losses_are_finite(passes.losses, labels);
+      if (!passes.is_complete) {
+        return passes;
+      }
+      in_backward_->begin(schedule_.learning_rate(next_step_));
+    }
     const at::Tensor share = share_of_mean(loss, labels, micro);
     // A scaled loss may be beyond fp16 where its gradients are not.
     const at::Tensor scaled = loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share;
     nn::run_backward({scaled}, {at::ones_like(scaled)});
-    losses.push_back(loss.detach());
   }
-  return losses;
+  if (in_backward_ != nullptr) {
+    in_backward_->end();
+  }
+  return passes;
 }
 
 TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>>& batch) {
   fsdp::Unit& root = optimizer_->root();
   Team& team = root.mesh().team();
   stage_ = "what precedes the forward";
+  if (in_backward_ != nullptr) {
+    in_backward_->reset();
+  }
+  check_not_half_updated(root, optimizer_.get());
   std::vector<nn::Values> inputs = values_of_each(batch);
   for (nn::Values& each : inputs) {
     nn::make_inputs_alike(*module_, each);  // before labels are counted
   }
   const LabelCounts labels = count_labels(inputs);
   stage_ = nullptr;
-  const std::vector<double> losses = read_losses(forward_backward(inputs, labels));
+  const Passes passes = forward_backward(inputs, labels);
+  if (!passes.is_complete) {
+    root.scheduler().reset();
+  }
+  const std::vector<double> losses = read_losses(passes.losses);
   stage_ = "what follows the backward";
-  if (!std::exchange(has_run_, true)) {
-    warn_of_missing_gradients(root);
+  if (passes.is_complete && !std::exchange(has_run_, true)) {
+    warn_of_missing_gradients(root, [this](const fsdp::ShardedParam& param) {
+      return took_gradients() ? in_backward_->took_gradient_of(param)
+                              : param.sharded().grad().defined();
+    });
   }
   const std::vector<double> label_sums = sums_over_labels(losses, labels);
-  const double square_sum = grad_square_sum(root);
+  const double square_sum =
+      took_gradients() ? in_backward_->taken().square_sum() : grad_square_sum(root);
   root.scheduler().check_streams();  // all that they have reduced has been read
   // One all-reduce for everything that the step tells about all ranks.
   const at::Tensor totals =
@@ -211,7 +270,10 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   // The sums, as a mean over no labels is NaN without anything being wrong.
   result.finite = std::isfinite(values[0]) && std::isfinite(values[over_labels ? 2 : 1]);
   if (!result.finite) {
-    computed.trouble = describe_not_finite(root, over_labels ? label_sums : losses);
+    const auto bad =
+        took_gradients() ? in_backward_->taken().first_bad() : first_bad_gradient(root);
+    const bool is_exact = !took_gradients() || root.parameters().front()->sharded().is_cpu();
+    computed.trouble = describe_not_finite(root, over_labels ? label_sums : losses, bad, is_exact);
   }
   return computed;
 }
@@ -224,6 +286,11 @@ bool TrainStep::is_to_be_applied(const Computed& computed) const {
   if (loss_scaler_ && !std::isfinite(result.grad_norm)) {
     return false;
   }
+  FSDP2_CHECK(options_.not_finite != NotFinite::kError || !took_gradients(), Code::kNotFinite,
+              "step {}: {}, which shows after the updates in backward: go on from a checkpoint, "
+              "and lower the learning rate, or leave the update to the end of the step, which then "
+              "is not made (update_in_backward)",
+              result.step, computed.trouble);
   FSDP2_CHECK(
       options_.not_finite != NotFinite::kError, Code::kNotFinite,
       "step {}: {}; nothing was updated: look at the batch, lower the learning rate or clip, "
@@ -267,10 +334,12 @@ StepResult TrainStep::update(const Computed& computed) {
   StepResult result = computed.result;
   result.applied = is_to_be_applied(computed);
   if (result.applied) {
-    optimizer_->set_lr(result.lr);
-    const double divisor =
-        clip_divisor(result.grad_norm, options_.max_grad_norm) * result.loss_scale;
-    optimizer_->step(divide_if_huge(optimizer_->root(), divisor));
+    if (!took_gradients()) {
+      optimizer_->set_lr(result.lr);
+      const double divisor =
+          clip_divisor(result.grad_norm, options_.max_grad_norm) * result.loss_scale;
+      optimizer_->step(divide_if_huge(optimizer_->root(), divisor));
+    }
     skips_in_row_ = 0;
     note_bad_values(result);
   } else {
@@ -289,7 +358,19 @@ StepResult TrainStep::update(const Computed& computed) {
   return result;
 }
 
+// After an error: no gradients, and nobody takes values for whole that are not.
+void TrainStep::give_up() {
+  if (in_backward_ != nullptr) {
+    in_backward_->stop();
+    if (in_backward_->has_updated()) {
+      note_half_update(*optimizer_, next_step_);
+    }
+  }
+  optimizer_->zero_grad();
+}
+
 void TrainStep::check(const std::vector<std::vector<at::Tensor>>& batch) {
+  check_not_half_updated(optimizer_->root(), optimizer_.get());
   optimizer_->root().check_forward(values_of_each(batch), /*in_step=*/true);
 }
 
@@ -312,15 +393,16 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
       team.publish_failure(current_exception_text());
     }
     root.scheduler().reset();
-    optimizer_->zero_grad();
-    rethrow_with(story);
+    const bool has_updated = in_backward_ != nullptr && in_backward_->has_updated();
+    give_up();
+    rethrow_with(story + (has_updated ? kHalfUpdated : ""));
   }
   StepResult result;
   try {
     result = update(computed);
   } catch (...) {
     const std::string story = memory_story(*optimizer_, "the optimizer's update");
-    optimizer_->zero_grad();
+    give_up();
     rethrow_with(story);
   }
   result.seconds =

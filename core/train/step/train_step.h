@@ -15,6 +15,7 @@
 #include "core/train/optim/loss_scaler.h"
 #include "core/train/optim/optimizer.h"
 #include "core/train/optim/schedule.h"
+#include "core/train/step/update_in_backward.h"
 
 namespace fsdp2::train {
 
@@ -48,6 +49,12 @@ struct StepOptions {
   int64_t loss_chunk = 0;  // labels that the loss computes at a time (nn::TokenLoss); 0: its own
   NotFinite not_finite = NotFinite::kError;
   int64_t max_skips_in_row = 100;  // one more, for whatever reason, is kNotFinite; 0: no limit
+  // Each unit is updated inside the last backward, and its gradients are freed at once
+  // (update_in_backward.h). With kError the loss is judged before that backward, for which the host
+  // waits once more; gradients that are not finite are an error all the same, but they have been
+  // applied by then. After any error amid the updates, steps and saves are refused until all is
+  // loaded anew (half_update.h).
+  bool update_in_backward = false;
 };
 
 struct StepResult {
@@ -74,6 +81,8 @@ struct LabelCounts {
 
 class TrainStep {
  public:
+  // Errors: kInvalidArgument for options out of range and for those that update_in_backward
+  // excludes, kUnsupported for a module or an optimizer that cannot do what is asked.
   TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
             const StepOptions& options);
 
@@ -96,9 +105,16 @@ class TrainStep {
   LabelCounts count_labels(const std::vector<nn::Values>& batch) const;
   // The loss whose gradients, added up over micro batches and averaged over ranks, are the step's.
   at::Tensor share_of_mean(const at::Tensor& loss, const LabelCounts& labels, size_t micro) const;
-  // Returns the loss of each micro batch of this rank; without gradients, still on its device.
-  std::vector<at::Tensor> forward_backward(const std::vector<nn::Values>& batch,
-                                           const LabelCounts& labels);
+  // The loss of each micro batch of this rank; without gradients, still on its device.
+  struct Passes {
+    std::vector<at::Tensor> losses;
+    bool is_complete = true;  // false: the last backward has been left out, as a loss is bad
+  };
+  Passes forward_backward(const std::vector<nn::Values>& batch, const LabelCounts& labels);
+  void check_update_in_backward() const;
+  bool losses_are_finite(const std::vector<at::Tensor>& losses, const LabelCounts& labels) const;
+  bool took_gradients() const { return in_backward_ != nullptr && in_backward_->has_begun(); }
+  void give_up();
   // The step so far, with gradients on the shards and nothing updated.
   struct Computed {
     StepResult result;
@@ -115,6 +131,7 @@ class TrainStep {
   StepOptions options_;
   Schedule schedule_;
   std::optional<LossScaler> loss_scaler_;
+  std::unique_ptr<UpdateInBackward> in_backward_;  // null without
   int64_t next_step_ = 0;
   int64_t skips_in_row_ = 0;
   bool has_run_ = false;

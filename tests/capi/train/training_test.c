@@ -210,6 +210,37 @@ static void a_step_of_two_micro_batches_is_the_same_step(void) {
   end_lone_job(&job);
 }
 
+static void a_step_may_update_in_backward(void) {
+  struct job job = start_lone_job();
+  fsdp2_step_options stepping = FSDP2_STEP_OPTIONS_INIT;
+  fsdp2_optimizer muon = {0};
+  fsdp2_step step = {0};
+  int i;
+  EXPECT_OK(fsdp2_step_destroy(job.step));
+  stepping.update_in_backward = 1;
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &stepping, &job.step));
+  for (i = 0; i < 3; ++i) {
+    EXPECT_NEAR(take_step(job.loader, job.step).loss, kGoldenLoss[i], 5e-6);
+  }
+  stepping.max_grad_norm = 1.0;
+  EXPECT_STATUS(fsdp2_step_create(job.shard, job.optimizer, &stepping, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  EXPECT_MESSAGE("update_in_backward: expected max_grad_norm 0");
+  stepping.max_grad_norm = 0.0;
+  stepping.loss_scale = 65536.0;
+  EXPECT_STATUS(fsdp2_step_create(job.shard, job.optimizer, &stepping, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  stepping.loss_scale = 0.0;
+  stepping.not_finite = FSDP2_NOT_FINITE_SKIP;
+  EXPECT_STATUS(fsdp2_step_create(job.shard, job.optimizer, &stepping, &step),
+                FSDP2_E_INVALID_ARGUMENT);
+  stepping.not_finite = FSDP2_NOT_FINITE_ERROR;
+  EXPECT_OK(fsdp2_optimizer_create_muon(job.shard, NULL, &muon));
+  EXPECT_STATUS(fsdp2_step_create(job.shard, muon, &stepping, &step), FSDP2_E_UNSUPPORTED);
+  EXPECT_OK(fsdp2_optimizer_destroy(muon));
+  end_lone_job(&job);
+}
+
 static void a_loader_goes_on_where_it_is_told(void) {
   fsdp2_mesh mesh = lone_mesh();
   fsdp2_loader loader = golden_loader(mesh);
@@ -252,6 +283,7 @@ int main(void) {
   RUN(three_steps_have_the_golden_losses);
   RUN(the_pieces_of_a_step_are_calls_of_their_own);
   RUN(a_step_tells_where_it_stands);
+  RUN(a_step_may_update_in_backward);
   RUN(a_loss_scale_keeps_the_golden_losses);
   RUN(an_overflow_under_a_loss_scale_is_not_applied);
   RUN(wrong_loss_scales_are_refused);

@@ -51,6 +51,8 @@ TEST(PlanFlags, TakesTheFlagsThatChangeAStep) {
   EXPECT_EQ(planned_peak({"--cpu-offload"}), usual);  // on a CPU
   EXPECT_GT(planned_peak({"--keep-buffers"}), usual);
   EXPECT_EQ(planned_peak({"--one-communicator"}), usual);
+  const Texts one = {"--micro-batch", "1"};  // whose peak has gradients in it
+  EXPECT_LT(planned_peak({"--update-in-backward"}, one), planned_peak({}, one));
   EXPECT_EQ(planned_peak({}, {"--global-batch", "16"}), usual);
   const Texts accumulated = {"--grad-accum", "3"};
   EXPECT_GT(planned_peak(joined(accumulated, {"--accum-sync", "last"})), planned_peak(accumulated));

@@ -339,7 +339,7 @@ TEST(Plan, ShowsWhatMakesAStepFit) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("a step in 2.000 GB of tensors"), HasSubstr("as given"),
                                  HasSubstr("--micro-batch 1 --activation-checkpointing"),
-                                 HasSubstr("--world-size 16")));
+                                 HasSubstr("--update-in-backward"), HasSubstr("--world-size 16")));
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("does not fit"), HasSubstr(" fits")));
   EXPECT_EQ(plan({"--model", "gpt-90m", "--memory-gb", "2"}).err,
             "fsdp2 plan: --memory-gb needs --seq-len: activations are a part of what has to fit\n");

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -131,6 +132,18 @@ nn::Values batch(const Case& test) {
   return values;
 }
 
+// Gradients go once they are reduced, as an update takes them, where the shape says so.
+std::function<void(const fsdp::ParamGroup& group)> taker_of(const fsdp::StepShape& shape) {
+  if (!shape.update_in_backward) {
+    return {};
+  }
+  return [](const fsdp::ParamGroup& group) {
+    for (const fsdp::ShardedParam* param : group.trainable()) {
+      param->sharded().mutable_grad() = at::Tensor();
+    }
+  };
+}
+
 // The most that is live at a time in a step on the host, by this process's only rank. oneDNN's
 // scratch memory, which is none of the tensors', would count as well; LibTorch multiplies bf16 by
 // it on CPUs that have bf16 products.
@@ -152,9 +165,11 @@ int64_t measured(const Case& test) {
     const PeakBytes peak;
     const nn::LossChunk chunk(*model, test.shape.loss_chunk);
     fsdp::HeldReductions reductions(*root, test.shape.reduced_last);
+    root->scheduler().set_on_reduced({});
     for (int micro = 0; micro < test.micro_batches; ++micro) {
       if (micro + 1 == test.micro_batches) {
         reductions.release();
+        root->scheduler().set_on_reduced(taker_of(test.shape));
       }
       (*model)(inputs).toTensor().backward();
     }
@@ -241,6 +256,8 @@ Case shaped(const fsdp::StepShape& shape, Case test) {
 constexpr fsdp::StepShape kReducesLast = {fsdp::ReducedLast::kAll};
 constexpr fsdp::StepShape kTablesLast = {fsdp::ReducedLast::kVocabulary};
 constexpr fsdp::StepShape kSmallChunks = {fsdp::ReducedLast::kNone, /*loss_chunk=*/8};
+constexpr fsdp::StepShape kUpdates = {fsdp::ReducedLast::kNone, 0, /*update_in_backward=*/true};
+constexpr fsdp::StepShape kUpdatesLast = {fsdp::ReducedLast::kAll, 0, /*update_in_backward=*/true};
 
 using Reshard = fsdp::ReshardAfterForward;
 INSTANTIATE_TEST_SUITE_P(
@@ -269,6 +286,10 @@ INSTANTIATE_TEST_SUITE_P(
         shaped(kReducesLast, {"FourReduceLast", "tiny-llama", 4, mixed(), nullptr, 4}),
         shaped(kTablesLast, {"TwoReduceTablesLast", "tiny-llama", 4, {}, nullptr, 2}),
         shaped(kTablesLast, {"FourReduceTablesLast", "tiny-gpt2", 4, mixed(), nullptr, 4}),
+        shaped(kUpdates, {"Updates"}), shaped(kUpdates, {"UpdatesOneRank", "tiny-llama", 1}),
+        shaped(kUpdates, {"UpdatesMixed", "tiny-llama", 2, mixed()}),
+        shaped(kUpdates, {"UpdatesThree", "tiny-llama", 4, {}, nullptr, 3}),
+        shaped(kUpdatesLast, {"UpdatesReduceLast", "tiny-llama", 1, {}, nullptr, 3}),
         shaped(kSmallChunks, {"ChunksOfTheStep"}), with_dropout({"Dropout"}),
         with_dropout({"Gpt2Dropout", "tiny-gpt2"}), seeing(at::ones({4, 32}, at::kLong), {"Mask"}),
         with_dropout(seeing(at::ones({4, 32}, at::kLong), {"MaskAndDropout"})),

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -355,6 +356,26 @@ TEST(StepPlan, CountsWhatRanksThatShareSequencesExchange) {
       });
     }
   }
+}
+
+TEST(StepPlan, AStepThatUpdatesInBackwardHoldsTheGradientsOfOneUnit) {
+  const auto world = fake_world(1, 3);
+  const auto model = models::build(config_of("tiny-llama"));
+  const auto root = fsdp::fully_shard_by_kind(model, Mesh::create(world, {-1}, {"fsdp"}), {},
+                                              model->no_split_kinds());
+  const StepPlan usual = make_step_plan(*root, {});
+  root->tree().set_step_shape({fsdp::ReducedLast::kNone, 0, /*update_in_backward=*/true});
+  const StepPlan updates = make_step_plan(*root, {});
+  int64_t all = 0;
+  int64_t largest = 0;
+  for (const UnitPlan& unit : usual.units) {
+    all += unit.grad_bytes;
+    largest = std::max(largest, unit.grad_bytes);
+  }
+  EXPECT_EQ(usual.gradients, all);
+  EXPECT_EQ(updates.gradients, largest);
+  EXPECT_EQ(updates.optimizer, usual.optimizer);
+  EXPECT_EQ(usual.total() - updates.total(), all - largest);
 }
 
 TEST(StepPlan, OfTheScheduleOnUseIsRefused) {

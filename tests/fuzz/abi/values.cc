@@ -23,6 +23,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"accumulate", {1, 1, 1, 2}},
       {"accumulate_last", kFlag},
       {"vocabulary_last", kFlag},
+      {"update_in_backward", kFlag},
       {"allow_not_finite", kFlag},
       {"async_op", kFlag},
       {"backend", {FSDP2_BACKEND_AUTO, FSDP2_BACKEND_THREAD}},

@@ -700,7 +700,7 @@ type StepOptions struct {
 	StartLrRatio      float64
 	DecaySteps        int64
 	VocabularyLast    int32
-	Reserved          int32
+	UpdateInBackward  int32
 }
 
 // StepResult is fsdp2_step_result.

@@ -513,7 +513,7 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.LossChunk)-unsafe.Offsetof(C.fsd
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.StartLrRatio)-unsafe.Offsetof(C.fsdp2_step_options{}.start_lr_ratio)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.DecaySteps)-unsafe.Offsetof(C.fsdp2_step_options{}.decay_steps)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.VocabularyLast)-unsafe.Offsetof(C.fsdp2_step_options{}.vocabulary_last)]
-var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_step_options{}.reserved)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.UpdateInBackward)-unsafe.Offsetof(C.fsdp2_step_options{}.update_in_backward)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 

@@ -641,7 +641,7 @@ Base.@kwdef struct fsdp2_step_options
     start_lr_ratio::Cdouble = 0.0
     decay_steps::Int64 = 0
     vocabulary_last::Int32 = 0
-    reserved::Int32 = 0
+    update_in_backward::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_step_result

@@ -14,6 +14,8 @@ A training step in one call, `run!`: forward and backward of each micro batch, g
 - `loss_mean`: `:micro_batches`, `:labels`.
 - `loss_chunk = 0`: how many labels of a language model have their logits at a time. 1024 is usual; fewer need less memory and more time;
   0: by the vocabulary.
+- `update_in_backward = false`: update each unit as soon as its gradients are reduced, and free them: the same results in less memory. It
+  excludes what needs all gradients first, and an error amid the updates asks for a checkpoint (`fsdp2_step_options` in step.h).
 """
 Step(shard::Shard, optimizer::Optimizer; options...) =
     make_with(Step, fsdp2_step_options, options) do given, out

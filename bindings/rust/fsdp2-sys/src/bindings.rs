@@ -8619,7 +8619,7 @@ pub struct fsdp2_step_options {
     pub start_lr_ratio: f64,
     pub decay_steps: i64,
     pub vocabulary_last: i32,
-    pub reserved: i32,
+    pub update_in_backward: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
@@ -8922,23 +8922,23 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_vocabulary_last();
-    fn test_field_reserved() {
+    fn test_field_update_in_backward() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).update_in_backward) as usize - ptr as usize
             },
             100usize,
             concat!(
                 "Offset of field: ",
                 stringify!(fsdp2_step_options),
                 "::",
-                stringify!(reserved)
+                stringify!(update_in_backward)
             )
         );
     }
-    test_field_reserved();
+    test_field_update_in_backward();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(

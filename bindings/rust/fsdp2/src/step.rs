@@ -76,6 +76,9 @@ options! {
         start_lr_ratio: f64,
         /// Steps after which a linear or cosine schedule is at its final learning rate; 0: `total_steps`.
         decay_steps: i64,
+        /// Update each unit as soon as its gradients are reduced, and free them: the same results in less memory. It excludes
+        /// what needs all gradients first, and an error amid the updates asks for a checkpoint (`fsdp2_step_options` in step.h).
+        update_in_backward: bool,
     }
 }
 

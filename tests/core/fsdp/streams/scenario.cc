@@ -61,6 +61,13 @@ class Steps {
       if (scenario_.before_micro_batch) {
         scenario_.before_micro_batch(*root_, micro);
       }
+      if (scenario_.updates_units && micro + 1 == scenario_.micro_batches) {
+        root_->scheduler().set_on_reduced([](const ParamGroup& group) {
+          for (ShardedParam* param : group.trainable()) {
+            update(*param);
+          }
+        });
+      }
       losses.push_back(forward(batch_of(step, micro, rank_, scenario_.model.width)));
       if (!scenario_.forwards_first) {
         losses.back().backward();
@@ -78,6 +85,10 @@ class Steps {
       for (ShardedParam* param : root_->parameters()) {
         update(*param);
       }
+    }
+    if (scenario_.updates_units) {
+      root_->scheduler().set_on_reduced({});
+      root_->scheduler().shards_changed();
     }
     root_->zero_grad();
     return losses;

@@ -31,7 +31,8 @@ struct Scenario {
   // Called once, and before each micro batch.
   std::function<void(Unit& root)> prepare;
   std::function<void(Unit& root, int micro)> before_micro_batch;
-  bool optimizer_in_backward = false;
+  bool optimizer_in_backward = false;   // one parameter at a time
+  bool updates_units = false;           // in the last backward
   std::vector<std::string> host_waits;  // that each step must have
   // How many waits of a step order memory that nobody takes before another wait covers them: a
   // buffer that is kept goes to the next of its size, and one may be the last of its size.

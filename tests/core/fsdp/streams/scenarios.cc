@@ -201,6 +201,48 @@ void add_failures(std::vector<Scenario>& all) {
   all.push_back(slices);
 }
 
+// As a step that updates in backward does.
+void add_updates_of_units(std::vector<Scenario>& all) {
+  for (const auto& [name, path] : {std::pair{"UpdatesUnitsPacked", CommPath::kPacked},
+                                   std::pair{"UpdatesUnitsDirect", CommPath::kDirect}}) {
+    Scenario units = named(name);
+    units.updates_units = true;
+    units.policy.comm_path = path;
+    all.push_back(units);
+  }
+  const Scenario units = all.back();
+  Scenario lone = units;
+  lone.name = "UpdatesUnitsOfALoneRank";
+  lone.ranks = 1;
+  all.push_back(lone);
+  Scenario hybrid = units;
+  hybrid.name = "UpdatesUnitsOfHybrids";
+  hybrid.ranks = 4;
+  hybrid.fsdp_size = 2;
+  all.push_back(hybrid);
+  Scenario mixed = units;
+  mixed.name = "UpdatesUnitsInMixedPrecision";
+  mixed.policy.mixed_precision.param_dtype = at::kBFloat16;
+  mixed.policy.mixed_precision.reduce_dtype = at::kFloat;
+  mixed.policy.keep_buffers = true;
+  all.push_back(mixed);
+  Scenario accumulated = units;
+  accumulated.name = "UpdatesUnitsInTheLastOfTwoBackwards";
+  accumulated.micro_batches = 2;
+  all.push_back(accumulated);
+  // Its gather is under way, and nobody waits for it, when its update comes.
+  Scenario unused = units;
+  unused.name = "UpdatesUnitsThatAreNotUsed";
+  unused.blocks = {0, 2};
+  unused.prepare = [](Unit& root) { root.set_reduce_unused_parameters(true); };
+  all.push_back(unused);
+  Scenario offloaded = units;
+  offloaded.name = "UpdatesOffloadedUnits";
+  offloaded.policy.offload = {/*to_cpu=*/true, /*pin_memory=*/false};
+  offloaded.host_waits = std::vector<std::string>(4, "an event");  // before each unit's update
+  all.push_back(offloaded);
+}
+
 // Buffers are written to anew by whoever takes them next, and nothing but waits says when.
 void add_kept_buffers(std::vector<Scenario>& all) {
   Scenario packed = named("KeptPacked");
@@ -246,6 +288,7 @@ std::vector<Scenario> make_scenarios() {
   add_uses(all);
   add_host_waits(all);
   add_failures(all);
+  add_updates_of_units(all);
   add_kept_buffers(all);
   add_one_communicator(all);
   return all;

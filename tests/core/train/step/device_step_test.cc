@@ -44,15 +44,20 @@ struct Job {
   std::unique_ptr<TrainStep> step;
 };
 
-Job job_of(const std::shared_ptr<World>& world, const std::string& device_type) {
+Job job_of(const std::shared_ptr<World>& world, const std::string& device_type,
+           const StepOptions& options, const fsdp::Policy& policy = {}) {
   auto model = std::make_shared<Squared>();
   Job job;
-  job.root =
-      fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, device_type), {}, {"TinyBlock"});
-  StepOptions options;
-  options.max_grad_norm = 1.0;
+  job.root = fsdp::fully_shard_by_kind(model, Mesh::for_fsdp(world, 0, device_type), policy,
+                                       {"TinyBlock"});
   job.step = std::make_unique<TrainStep>(model, make_adamw(job.root, {}), options);
   return job;
+}
+
+Job job_of(const std::shared_ptr<World>& world, const std::string& device_type) {
+  StepOptions options;
+  options.max_grad_norm = 1.0;
+  return job_of(world, device_type, options);
 }
 
 std::vector<std::vector<at::Tensor>> batch() { return {{at::ones({2, 8}, at::device(at::kCPU))}}; }
@@ -80,6 +85,36 @@ TEST(DeviceStep, WaitsForTheDeviceOnlyToReadWhatItReturns) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     EXPECT_EQ(losses_of(job_of(world, "cpu")), on_device.at(static_cast<size_t>(world->rank())));
   });
+}
+
+// A step waits for losses before backward, unless all is applied, and for losses and norm behind
+// it. With shards on the host it also waits for gradients before the update of each of three units.
+TEST(DeviceStep, UpdatesInBackwardWithoutMoreWaitsThanItMustHave) {
+  for (const bool offloaded : {false, true}) {
+    for (const NotFinite not_finite : {NotFinite::kError, NotFinite::kApply}) {
+      StepOptions options;
+      options.not_finite = not_finite;
+      fsdp::Policy policy;
+      policy.offload = {offloaded, /*pin_memory=*/false};
+      std::array<std::vector<double>, 2> at_end;
+      run_ranks(2, [&](const std::shared_ptr<World>& world) {
+        at_end.at(static_cast<size_t>(world->rank())) =
+            losses_of(job_of(world, "cpu", options, policy));
+      });
+      options.update_in_backward = true;
+      recording::run_ranks_on_devices(2, [&](const std::shared_ptr<World>& world) {
+        const Job job = job_of(world, "recording", options, policy);
+        recording::Recorder& recorder = recording::recorder(job.root->mesh().device().index());
+        const size_t waits_before = recorder.host_waits().size();
+        EXPECT_EQ(losses_of(job), at_end.at(static_cast<size_t>(world->rank())));
+        EXPECT_EQ(recorder.problems(), std::vector<std::string>{});
+        const size_t of_losses = not_finite == NotFinite::kError ? 2 : 1;
+        EXPECT_EQ(recorder.host_waits().size() - waits_before,
+                  3 * (of_losses + (offloaded ? 3 : 1)))
+            << ::testing::PrintToString(recorder.host_waits());
+      });
+    }
+  }
 }
 
 TEST(DeviceStep, AFailedCollectiveEndsTheStepBeforeItsUpdate) {

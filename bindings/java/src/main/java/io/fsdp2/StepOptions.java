@@ -21,6 +21,7 @@ public final class StepOptions {
   private final int lossChunk;
   private final double startLrRatio;
   private final long decaySteps;
+  private final boolean updateInBackward;
 
   private StepOptions(Builder builder) {
     accumulate = builder.accumulate;
@@ -39,6 +40,7 @@ public final class StepOptions {
     lossChunk = builder.lossChunk;
     startLrRatio = builder.startLrRatio;
     decaySteps = builder.decaySteps;
+    updateInBackward = builder.updateInBackward;
   }
 
   /** Begins with the library's defaults. */
@@ -131,6 +133,15 @@ public final class StepOptions {
     return decaySteps;
   }
 
+  /**
+   * Update each unit as soon as its gradients are reduced, and free them: the same results in less
+   * memory. It excludes what needs all gradients first, and an error amid the updates asks for a
+   * checkpoint (fsdp2_step_options in step.h).
+   */
+  public boolean updateInBackward() {
+    return updateInBackward;
+  }
+
   /** The caller closes it. */
   fsdp2_step_options toRaw() {
     fsdp2_step_options raw = new fsdp2_step_options();
@@ -150,6 +161,7 @@ public final class StepOptions {
     raw.setLoss_chunk(lossChunk);
     raw.setStart_lr_ratio(startLrRatio);
     raw.setDecay_steps(decaySteps);
+    raw.setUpdate_in_backward(updateInBackward ? 1 : 0);
     return raw;
   }
 
@@ -171,6 +183,7 @@ public final class StepOptions {
     private int lossChunk;
     private double startLrRatio;
     private long decaySteps;
+    private boolean updateInBackward;
 
     private Builder() {
       try (fsdp2_step_options raw = new fsdp2_step_options()) {
@@ -191,6 +204,7 @@ public final class StepOptions {
         lossChunk = raw.getLoss_chunk();
         startLrRatio = raw.getStart_lr_ratio();
         decaySteps = raw.getDecay_steps();
+        updateInBackward = raw.getUpdate_in_backward() != 0;
       }
     }
 
@@ -293,6 +307,16 @@ public final class StepOptions {
     /** Steps after which the schedule is at its final learning rate; 0: those of the schedule. */
     public Builder decaySteps(long decaySteps) {
       this.decaySteps = decaySteps;
+      return this;
+    }
+
+    /**
+     * Update each unit as soon as its gradients are reduced, and free them: the same results in
+     * less memory. It excludes what needs all gradients first, and an error amid the updates asks
+     * for a checkpoint (fsdp2_step_options in step.h).
+     */
+    public Builder updateInBackward(boolean updateInBackward) {
+      this.updateInBackward = updateInBackward;
       return this;
     }
 
