@@ -1,6 +1,7 @@
 #include "core/cuda/nccl_communicator.h"
 
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -10,8 +11,11 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/cuda/cuda_graphs.h"
 
 namespace fsdp2::cuda {
 
@@ -35,6 +39,12 @@ ncclUniqueId exchange_id(c10d::Store& store, int rank) {
   return id;
 }
 
+bool is_being_recorded(c10::cuda::CUDAStream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace
 
 Moment::Moment(c10::cuda::CUDAStream stream) : device_(stream.device_index()) {
@@ -50,6 +60,8 @@ Moment::~Moment() {
 
 bool Moment::is_past() const {
   const c10::cuda::CUDAGuard guard(device_);
+  // A thread that records may ask, too, for collectives before the recording.
+  const c10::cuda::CUDAStreamCaptureModeGuard any_time(cudaStreamCaptureModeRelaxed);
   const cudaError_t state = C10_CUDA_ERROR_HANDLED(cudaEventQuery(event_));
   if (state == cudaErrorNotReady) {
     (void)cudaGetLastError();  // which would otherwise be the next call's
@@ -67,6 +79,17 @@ void Moment::hold_back(c10::cuda::CUDAStream stream) const {
 // NCCL's functions over one communicator, which is made by the first call of WatchedCommunicator.
 class NcclCommunicator::Nccl final : public Communicator {
  public:
+  Nccl() = default;
+  // The graphs are gone.
+  ~Nccl() override {
+    if (ending_.joinable()) {
+      ending_.join();
+    }
+  }
+  Nccl(const Nccl&) = delete;
+  Nccl& operator=(const Nccl&) = delete;
+
+  void note_recorded() { is_recorded_ = true; }
   void make(int size, const ncclUniqueId& id, int rank) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -93,9 +116,15 @@ class NcclCommunicator::Nccl final : public Communicator {
     const bool is_sound = now == ncclSuccess || now == ncclInProgress;
     return {now != ncclInProgress, is_sound ? "" : describe(now, "NCCL")};
   }
-  // Destroying would wait for the other ranks; what somebody on this rank waited for has ended.
+  // Destroying would wait for the other ranks; what somebody on this rank waited for has ended. See
+  // Note [Graphs and communicators].
   void end() noexcept override {
-    if (is_there_) {
+    if (!is_there_) {
+      return;
+    }
+    if (is_recorded_) {
+      ending_ = std::thread([this] { (void)ncclCommAbort(handle_); });
+    } else {
       (void)ncclCommAbort(handle_);
     }
   }
@@ -107,6 +136,8 @@ class NcclCommunicator::Nccl final : public Communicator {
 
   ncclComm_t handle_ = nullptr;
   std::atomic<bool> is_there_{false};
+  std::atomic<bool> is_recorded_{false};
+  std::thread ending_;
 };
 
 NcclCommunicator::NcclCommunicator(c10d::Store& store, int rank, int size, at::Device device,
@@ -126,9 +157,16 @@ std::shared_ptr<const Moment> NcclCommunicator::launch(
     const std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>& call) {
   const c10::cuda::CUDAGuard guard(device_);
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  const bool is_recorded = is_being_recorded(stream);
+  if (is_recorded) {
+    nccl_->note_recorded();
+    note_recorded(shared_from_this());
+  }
   watched_->ask([&] { nccl_->check(call(nccl_->handle(), stream.stream()), "a collective"); });
   auto end = std::make_shared<const Moment>(stream);
-  watched_->expect(end);
+  if (!is_recorded) {
+    watched_->expect(end);
+  }
   return end;
 }
 

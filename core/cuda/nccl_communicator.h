@@ -37,7 +37,7 @@ class Moment final : public Milestone {
   cudaEvent_t event_ = nullptr;
 };
 
-class NcclCommunicator {
+class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
  public:
   // Collective over the ranks of the group, which meet in the store. Throws after `timeout`.
   NcclCommunicator(c10d::Store& store, int rank, int size, at::Device device,
@@ -47,9 +47,14 @@ class NcclCommunicator {
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   // Gives the collective to the current stream of the device: `call` is one of NCCL's, or several
-  // that belong together. Throws error() once there is one.
+  // that belong together. Throws error() once there is one. On a stream that is being recorded it
+  // does not run, and is no one's to wait for on the host (cuda_graphs.h). REQUIRES: owned by a
+  // shared_ptr.
   std::shared_ptr<const Moment> launch(
       const std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>& call);
+  // Collectives of it that ran by themselves end there.
+  void expect(const std::shared_ptr<const Moment>& end) { watched_->expect(end); }
+  at::Device device() const { return device_; }
   // As WatchedCommunicator's.
   std::exception_ptr error() const { return watched_->error(); }
   void give_up_when(std::function<std::string()> reason) {

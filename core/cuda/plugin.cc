@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
 
+#include "core/cuda/cuda_graphs.h"
 #include "core/cuda/kernels/cuda_kernels.h"
 #include "core/cuda/nccl_backend.h"
 
@@ -47,6 +48,7 @@ class CudaPlugin final : public DevicePlugin {
   }
 
   const nn::DeviceKernels* kernels() const override { return &cuda_kernels(); }
+  const DeviceGraphs* graphs() const override { return &cuda_graphs(); }
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "core/device/device_graphs.h"
 #include "core/device/stream_backend.h"
 
 namespace c10d {
@@ -43,6 +44,8 @@ class DevicePlugin {
   virtual bool multiplies_groups(at::Device device) const = 0;
   // Fused loops of the layers; null if it has none.
   virtual const nn::DeviceKernels* kernels() const = 0;
+  // Recorded work; null if it has none.
+  virtual const DeviceGraphs* graphs() const = 0;
 
  protected:
   ~DevicePlugin() = default;
@@ -50,7 +53,7 @@ class DevicePlugin {
 
 // What crosses this interface: its own layout, which a change of it counts up, and LibTorch's.
 inline constexpr int64_t kPluginBuild =
-    4 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
+    5 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
 // The symbol of a plug-in: the plug-in, or null if it is of another build.
 using GetDevicePlugin = const DevicePlugin*(int64_t build);
 inline constexpr const char* kGetDevicePlugin = "fsdp2_get_device_plugin";
