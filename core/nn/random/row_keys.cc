@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/base/error.h"
+#include "core/nn/random/recorded_draws.h"
 
 namespace fsdp2::nn {
 
@@ -44,12 +45,16 @@ at::Tensor hash_rows(const at::Tensor& batch) {
   return of_element.sum(1, /*keepdim=*/false, at::kInt);
 }
 
+int32_t draw_number(at::Generator& generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return static_cast<int32_t>(at::check_generator<at::CPUGeneratorImpl>(generator)->random());
+}
+
 at::Tensor draw_keys(at::Generator& generator, const at::Tensor& rows) {
-  const auto draw = [&] {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    return static_cast<int32_t>(at::check_generator<at::CPUGeneratorImpl>(generator)->random());
-  }();
-  return hashed(rows.bitwise_xor(draw));
+  if (RecordedDraws* draws = RecordedDraws::of(generator)) {
+    return hashed(rows.bitwise_xor(draws->next()));
+  }
+  return hashed(rows.bitwise_xor(draw_number(generator)));
 }
 
 }  // namespace fsdp2::nn

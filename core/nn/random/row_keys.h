@@ -19,6 +19,8 @@ at::Tensor hashed_indices(int64_t count, const at::Tensor& like, int64_t first =
 // What tells the rows of a batch [B,...] of tokens or numbers apart: [B] int32 on its device, from
 // their values. Error: kInvalidArgument for a batch without rows.
 at::Tensor hash_rows(const at::Tensor& batch);
+// The generator's next number, all of its bits. REQUIRES: a generator of the CPU.
+int32_t draw_number(at::Generator& generator);
 // A key for each of these rows, from the next number of the generator (of the CPU): [B] int32.
 // Equal rows share a key.
 at::Tensor draw_keys(at::Generator& generator, const at::Tensor& rows);

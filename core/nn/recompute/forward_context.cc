@@ -6,8 +6,10 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/nn/meta_tensor.h"
 #include "core/nn/random/generator_state.h"
+#include "core/nn/random/recorded_draws.h"
 
 namespace fsdp2::nn {
 
@@ -21,7 +23,13 @@ ForwardContext::ForwardContext(const std::vector<c10::Device>& devices,
   add_autocast(at::kCPU);
   for (const c10::Device& device : devices) {
     if (!acts_as_host(device)) {
-      all.push_back(at::globalContext().defaultGenerator(device));
+      if (is_recording(device)) {
+        // Its state cannot be read now, and need not be where nobody draws from it.
+        FSDP2_CHECK(!has_drawn_on_device(), Code::kUnsupported,
+                    "a forward that runs again in backward draws from the device's own generator");
+      } else {
+        all.push_back(at::globalContext().defaultGenerator(device));
+      }
       add_autocast(device.type());
     }
   }
@@ -40,7 +48,11 @@ void ForwardContext::add_generator(const at::Generator& generator) {
 
 void ForwardContext::forget_unused_generators() {
   const auto is_unused = [](const GeneratorState& entry) {
-    return at::equal(entry.state, state_of(entry.generator));
+    const bool is_same = at::equal(entry.state, state_of(entry.generator));
+    if (!is_same && !entry.generator.device().is_cpu()) {
+      note_device_draw();
+    }
+    return is_same;
   };
   generators_.erase(std::remove_if(generators_.begin(), generators_.end(), is_unused),
                     generators_.end());
