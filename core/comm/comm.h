@@ -61,6 +61,7 @@ struct CommCounters {
   int64_t all_to_all_bytes = 0;
 
   CommCounters& operator+=(const CommCounters& other);
+  CommCounters& operator-=(const CommCounters& other);
 };
 
 // A collective under way. Movable. Waiting twice is allowed. Destroying a work that nobody has

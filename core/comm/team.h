@@ -87,6 +87,7 @@ class Team {
   World& world() const { return *world_; }
   bool is_whole_job() const { return size() == links_->size; }
   bool is_fake() const { return links_->backend == BackendKind::kFake; }
+  bool compares_collectives() const { return links_->compares_collectives; }
   std::chrono::milliseconds timeout() const { return links_->timeout; }
   // The names in it are this team's own. Any thread. A call that is not answered within the
   // time-out throws kTimeout (patience.h).

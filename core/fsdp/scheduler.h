@@ -27,6 +27,13 @@ struct Stats {
   int64_t peak_unsharded_bytes = 0;
 };
 
+// What a part of a step has counted.
+struct Counted {
+  Stats stats;  // no bytes
+  CommCounters calls;
+  std::vector<EventLog::Entry> events;
+};
+
 // What it means for a group that so many of its parameters are to get a gradient.
 ExpectedGradients expected_gradients(const ParamGroup& group, size_t n_expected);
 
@@ -102,6 +109,18 @@ class Scheduler {
   void release_buffers();
   const TreeBuffers& buffers() const { return *buffers_; }
 
+  // Calls `work` with all streams of the tree behind the current one, and then lets that come
+  // behind them: so they are part of what a device records of it (core/device/device_graphs.h).
+  void in_recording(const std::function<void()>& work);
+  // Whether every unit is sharded and no gradient is on its way, as when a step begins.
+  bool is_at_rest() const;
+  // What `work` counts.
+  Counted counted_in(const std::function<void()>& work);
+  // The same work again, whether or not the host has given it piece by piece.
+  void count_again(const Counted& work);
+  // What that has added to the units' calls.
+  const CommCounters& counted_again() const { return counted_again_; }
+
   // Back to the sharded, idle state after an exception. Never throws.
   void reset() noexcept;
 
@@ -164,6 +183,7 @@ class Scheduler {
   std::vector<bool> handed_out_;  // by member: to on_reduced_, in the running backward
 
   Stats stats_;
+  CommCounters counted_again_;
   EventLog log_;
 };
 

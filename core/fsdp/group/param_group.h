@@ -92,6 +92,10 @@ class ParamGroup {
   void forget_unreduced();
   void end_backward();
   bool reducing() const { return reduction_.has_value(); }
+  // Whether there are gradients that have not come to the shards, wherever they are.
+  bool has_unreduced() const {
+    return reducing() || !partial_.chunks.empty() || has_unsharded_grads();
+  }
 
   // A line for the unit table: parameters, bytes, dtypes, shard dims, how many travel direct.
   std::string describe() const;

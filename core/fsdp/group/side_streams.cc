@@ -78,6 +78,12 @@ void SideStream::make_current_wait() const {
 
 SideStreams::SideStreams(at::Device device) : gather(device), reduce(device), all_reduce(device) {}
 
+void SideStreams::follow_current() const {
+  gather.follow_current();
+  reduce.follow_current();
+  all_reduce.follow_current();
+}
+
 void SideStreams::make_current_wait() const noexcept {
   try {
     gather.make_current_wait();

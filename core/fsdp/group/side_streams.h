@@ -63,6 +63,8 @@ class SideStream {
 struct SideStreams {
   SideStreams() = default;
   explicit SideStreams(at::Device device);
+  // All of them come after what the current stream has been given.
+  void follow_current() const;
   // The current stream comes after all of them: before memory is dropped that they may still use.
   void make_current_wait() const noexcept;
 
