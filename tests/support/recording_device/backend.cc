@@ -12,6 +12,7 @@
 #include "core/comm/transport/thread_backend.h"
 #include "core/comm/transport/thread_job.h"
 #include "tests/support/recording_device/device.h"
+#include "tests/support/recording_device/graphs.h"
 
 namespace fsdp2::recording {
 
@@ -28,8 +29,9 @@ constexpr int kAtOnce = 32;
 // What keeps a collective's memory from being freed: until a stream waits for it, or until it has
 // ended if nobody does.
 struct Collective {
-  WorkPtr work;  // of the host
-  Clock end;     // behind it, in the group's stream
+  WorkPtr work;           // of the host
+  Clock end;              // behind it, in the group's stream
+  int64_t recording = 0;  // that it is in
   Tensors tensors;
 };
 
@@ -75,7 +77,8 @@ class DeviceWork final : public c10d::Work {
 
   void synchronize() override {
     recorder(device_.index())
-        .wait(current_stream(device_.index()), collective_->end, "for a collective");
+        .wait(current_stream(device_.index()), collective_->end, "for a collective",
+              collective_->recording);
     collective_->tensors.clear();
   }
   bool wait(std::chrono::milliseconds timeout) override {
@@ -130,48 +133,55 @@ class DeviceBackend final : public StreamBackend {
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& options) override {
-    return issue("all_gather", {in}, {out}, [&] {
-      at::Tensor host_out = on_host(out);
-      at::Tensor host_in = on_host(in);
-      return host_->_allgather_base(host_out, host_in, options);
-    });
+    return issue("all_gather", {in}, {out},
+                 [host = host_, host_out = on_host(out), host_in = on_host(in), options]() mutable {
+                   return host->_allgather_base(host_out, host_in, options);
+                 });
   }
   WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
                                const c10d::ReduceScatterOptions& options) override {
-    return issue("reduce_scatter", {in}, {out}, [&] {
-      at::Tensor host_out = on_host(out);
-      at::Tensor host_in = on_host(in);
-      return host_->_reduce_scatter_base(host_out, host_in, options);
-    });
+    return issue("reduce_scatter", {in}, {out},
+                 [host = host_, host_out = on_host(out), host_in = on_host(in), options]() mutable {
+                   return host->_reduce_scatter_base(host_out, host_in, options);
+                 });
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return issue("all_reduce", {}, tensors, [&] {
-      Tensors host{on_host(tensors.at(0))};
-      return host_->allreduce(host, options);
-    });
+    return issue("all_reduce", {}, tensors,
+                 [host = host_, values = Tensors{on_host(tensors.at(0))}, options]() mutable {
+                   return host->allreduce(values, options);
+                 });
   }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return issue("broadcast", {}, tensors, [&] {
-      Tensors host{on_host(tensors.at(0))};
-      return host_->broadcast(host, options);
-    });
+    return issue("broadcast", {}, tensors,
+                 [host = host_, values = Tensors{on_host(tensors.at(0))}, options]() mutable {
+                   return host->broadcast(values, options);
+                 });
   }
 
  private:
   WorkPtr issue(const std::string& name, const Tensors& in, const Tensors& out,
                 const std::function<WorkPtr()>& post) {
     detached_->drop_ended(recorder_);
-    const int stream = streams_.at(issued_++ % streams_.size());
-    recorder_.follow(stream, recorder_.mark(current_stream(device_.index())));
+    const int issuing = current_stream(device_.index());
+    // In a recording the group's streams are none of its own: NCCL runs on the stream that issues.
+    const int64_t recording = recorder_.recording_of(issuing);
+    const int stream = recording != 0 ? issuing : streams_.at(issued_++ % streams_.size());
+    recorder_.follow(stream, recorder_.mark(issuing));
     recorder_.work(stream, name, memories_of(in), memories_of(out));
     const auto collective = std::make_shared<Collective>();
     collective->work = post();
     collective->end = recorder_.mark(stream);
+    collective->recording = recording;
+    const auto finish = [name](const WorkPtr& work) {
+      TORCH_CHECK(work->wait(kLimit), name, ": the other ranks did not come");
+    };
+    if (recording != 0) {
+      finish(collective->work);
+      keep_work(device_.index(), [post, finish] { finish(post()); });
+    }
     for (const Tensors* tensors : {&in, &out}) {
       for (Memory* memory : memories_of(*tensors)) {
-        memory->unfinished.push_back([work = collective->work, name] {
-          TORCH_CHECK(work->wait(kLimit), name, ": the other ranks did not come");
-        });
+        memory->unfinished.push_back([work = collective->work, finish] { finish(work); });
       }
       collective->tensors.insert(collective->tensors.end(), tensors->begin(), tensors->end());
     }

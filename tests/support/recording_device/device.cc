@@ -14,6 +14,9 @@
 #include <mutex>
 #include <utility>
 
+#include "core/device/device_graphs.h"
+#include "tests/support/recording_device/graphs.h"
+
 namespace fsdp2::recording {
 
 namespace {
@@ -26,7 +29,20 @@ struct DeviceState {
   std::mutex mutex;
   std::vector<int> pool;
   size_t next = 0;
+  std::map<const void*, Bytes> in_use;
+  std::function<void(const Bytes&)> watch;
 
+  void note_allocation(const Bytes& bytes) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    in_use[bytes.data.get()] = bytes;
+    if (watch) {
+      watch(bytes);
+    }
+  }
+  void note_free(const void* data) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    in_use.erase(data);
+  }
   int take_stream() {
     const std::lock_guard<std::mutex> lock(mutex);
     if (pool.size() < kPooledStreams) {
@@ -71,6 +87,7 @@ struct Block {
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   recorder(block->device).free(block->memory);
+  state_of(block->device).note_free(block->bytes.get());
   delete block;
 }
 
@@ -83,6 +100,7 @@ class RecordedMemory final : public c10::Allocator {
     }
     Memory* const memory = recorder(device.index()).allocate(current_stream(device.index()), bytes);
     auto* const block = new Block{device.index(), memory, {std::malloc(bytes), std::free}};
+    state_of(device.index()).note_allocation({block->bytes, bytes});
     return {block->bytes.get(), block, free_block, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return free_block; }
@@ -97,6 +115,7 @@ struct Event {
   c10::DeviceIndex device;
   int stream;
   Clock mark;
+  int64_t recording;  // that it is in
 };
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -136,14 +155,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       *event = new Event;
     }
     const int id = static_cast<int>(stream.id());
-    *static_cast<Event*>(*event) = {stream.device_index(), id,
-                                    recorder(stream.device_index()).mark(id)};
+    Recorder& of_device = recorder(stream.device_index());
+    *static_cast<Event*>(*event) = {stream.device_index(), id, of_device.mark(id),
+                                    of_device.recording_of(id)};
   }
   void block(void* event, const c10::Stream& stream) const override {
     const auto* const waited_for = static_cast<Event*>(event);
     recorder(stream.device_index())
         .wait(static_cast<int>(stream.id()), waited_for->mark,
-              "for stream " + std::to_string(waited_for->stream));
+              "for stream " + std::to_string(waited_for->stream), waited_for->recording);
   }
   bool queryEvent(void* /*event*/) const override { return true; }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
@@ -196,6 +216,7 @@ void install() {
     c10::SetAllocator(kType, &memory);
     c10::impl::DeviceGuardImplRegistrar registrar(kType, &guard);
     at::RegisterPrivateUse1HooksInterface(&hooks);
+    add_device_graphs(kType, &graphs());
   });
 }
 
@@ -210,6 +231,22 @@ Memory* memory_of(const at::Tensor& tensor) {
   TORCH_CHECK(context != nullptr || tensor.numel() == 0, "the memory of a tensor of shape ",
               tensor.sizes(), " is gone");
   return context == nullptr ? nullptr : static_cast<Block*>(context)->memory;
+}
+
+std::vector<Bytes> bytes_in_use(c10::DeviceIndex device) {
+  DeviceState& state = state_of(device);
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  std::vector<Bytes> all;
+  for (const auto& entry : state.in_use) {
+    all.push_back(entry.second);
+  }
+  return all;
+}
+
+void watch_allocations(c10::DeviceIndex device, std::function<void(const Bytes&)> watch) {
+  DeviceState& state = state_of(device);
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.watch = std::move(watch);
 }
 
 at::Tensor on_host(const at::Tensor& tensor) {

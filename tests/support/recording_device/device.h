@@ -10,6 +10,10 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <functional>
+#include <memory>
+#include <vector>
+
 #include "tests/support/recording_device/recorder.h"
 
 namespace fsdp2::recording {
@@ -28,5 +32,14 @@ int current_stream(c10::DeviceIndex device);
 Memory* memory_of(const at::Tensor& tensor);
 // A tensor of the host over the same memory, outside autograd.
 at::Tensor on_host(const at::Tensor& tensor);
+
+// Memory of the host that a device has given out, kept for whoever holds it.
+struct Bytes {
+  std::shared_ptr<void> data;
+  size_t size = 0;
+};
+std::vector<Bytes> bytes_in_use(c10::DeviceIndex device);
+// Calls it with all that the device gives out from here on; empty: with nothing any more.
+void watch_allocations(c10::DeviceIndex device, std::function<void(const Bytes&)> watch);
 
 }  // namespace fsdp2::recording

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "tests/support/recording_device/device.h"
+#include "tests/support/recording_device/graphs.h"
 
 namespace fsdp2::recording {
 
@@ -60,14 +61,14 @@ class Call {
     Recorder& of_device = recorder(device_->index());
     const int stream = current_stream(device_->index());
     of_device.work(stream, schema.name(), reads_, writes_);
-    const torch::jit::Stack lowered = host;
+    torch::jit::Stack lowered = host;
     {
       const at::AutoDispatchBelowADInplaceOrView no_autograd;
       op_.callBoxed(&host);
     }
     bool host_reads = has_shape_of_values(schema.name());
     for (size_t i = 0; i < lowered.size(); ++i) {
-      raise_changed(arguments_[i], lowered[i]);
+      raise_changed(i, lowered[i]);
     }
     stack_.resize(stack_.size() - n);
     for (size_t i = 0; i < host.size(); ++i) {
@@ -75,12 +76,47 @@ class Call {
       host_reads |= !host[i].isTensor() && !host[i].isTensorList() && !host[i].isNone();
     }
     of_device.work(stream, schema.name(), {}, outputs_);
+    keep(std::move(lowered));
     if (host_reads) {
       of_device.wait_on_host(of_device.mark(stream), schema.name());
     }
   }
 
  private:
+  // For replays: the same call, on the same memory.
+  void keep(torch::jit::Stack lowered) {
+    keep_work(device_->index(), [op = op_, lowered = std::move(lowered), made = made_,
+                                 changed = changed_] {
+      torch::jit::Stack stack = lowered;
+      op.callBoxed(&stack);
+      for (const auto& [argument, output] : changed) {
+        output.copy_(lowered[argument].toTensor());
+      }
+      size_t next = 0;
+      const auto copy_next = [&](const at::Tensor& result) {
+        if (next < made.size() && !is_one_of(result, lowered)) {
+          made[next++].copy_(result);
+        }
+      };
+      for (const c10::IValue& value : stack) {
+        if (value.isTensorList()) {
+          for (const at::Tensor& result : value.toTensorVector()) {
+            copy_next(result);
+          }
+        } else if (value.isTensor() && value.toTensor().defined()) {
+          copy_next(value.toTensor());
+        }
+      }
+      TORCH_CHECK(next == made.size(), op.schema().name(), ": a replay makes other results");
+    });
+  }
+
+  static bool is_one_of(const at::Tensor& tensor, const torch::jit::Stack& stack) {
+    return std::any_of(stack.begin(), stack.end(), [&](const c10::IValue& value) {
+      return value.isTensor() && value.toTensor().is_same(tensor);
+    });
+  }
+
   at::Tensor lower(const at::Tensor& tensor, bool writes) {
     if (!is_recorded(tensor)) {
       return tensor;
@@ -118,7 +154,8 @@ class Call {
   }
 
   // An output that was too small has got other memory and another shape.
-  static void raise_changed(const c10::IValue& argument, const c10::IValue& lowered) {
+  void raise_changed(size_t index, const c10::IValue& lowered) {
+    const c10::IValue& argument = arguments_[index];
     if (!argument.isTensor() || !is_recorded(argument.toTensor())) {
       return;
     }
@@ -128,7 +165,8 @@ class Call {
       return;
     }
     at::native::resize_(tensor, host.sizes());
-    on_host(tensor).copy_(host);
+    changed_.emplace_back(index, on_host(tensor));
+    changed_.back().second.copy_(host);
   }
 
   c10::IValue lift(const c10::IValue& value, const c10::Argument& described) {
@@ -158,7 +196,8 @@ class Call {
   at::Tensor lift(const at::Tensor& host) {
     at::Tensor tensor = at::detail::empty_strided_generic(
         host.sizes(), host.strides(), c10::GetAllocator(kType), kKeys, host.scalar_type());
-    on_host(tensor).copy_(host);
+    made_.push_back(on_host(tensor));
+    made_.back().copy_(host);
     if (Memory* memory = memory_of(tensor)) {
       outputs_.push_back(memory);
     }
@@ -172,6 +211,8 @@ class Call {
   std::vector<Memory*> reads_;
   std::vector<Memory*> writes_;
   std::vector<Memory*> outputs_;
+  std::vector<std::pair<size_t, at::Tensor>> changed_;  // arguments, with their new memory
+  std::vector<at::Tensor> made_;  // of the host, over the memory of what the call has returned
 };
 
 void run_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(op, *stack).run(); }
@@ -209,13 +250,18 @@ at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
   if (is_recorded(to)) {
     writes.push_back(memory_of(to));
   }
+  if (!is_recorded(to) || !is_recorded(from)) {
+    of_device.refuse_in_recording(is_recorded(to) ? "a copy from the host" : "a copy to the host");
+  }
   of_device.work(stream, "aten::copy_", reads, writes);
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor values = is_recorded(from) ? on_host(from) : from;
   if (!is_recorded(to) && non_blocking) {
     of_device.deliver(stream, [to, now = values.clone()] { to.copy_(now); });
   } else {
-    (is_recorded(to) ? on_host(to) : to).copy_(values);
+    const at::Tensor target = is_recorded(to) ? on_host(to) : to;
+    target.copy_(values);
+    keep_work(device.index(), [target, values] { target.copy_(values); });
   }
   if (!non_blocking && !(is_recorded(to) && is_recorded(from))) {
     of_device.wait_on_host(of_device.mark(stream),

@@ -93,8 +93,9 @@ void Recorder::join(int stream, const Clock& mark) {
   raise(streams_.at(static_cast<size_t>(stream)).clock, mark);
 }
 
-void Recorder::wait(int stream, const Clock& mark, const std::string& what) {
+void Recorder::wait(int stream, const Clock& mark, const std::string& what, int64_t recording) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  see_wait_in_recording(stream, what, recording);
   Stream& waiting = streams_.at(static_cast<size_t>(stream));
   std::vector<size_t>& open = waiting.open_waits;
   open.erase(std::remove_if(open.begin(), open.end(),
@@ -115,6 +116,7 @@ void Recorder::follow(int stream, const Clock& mark) {
 }
 
 void Recorder::wait_on_host(const Clock& mark, const std::string& what) {
+  refuse_in_recording("the host waits for " + what);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     host_waits_.push_back(what);
@@ -164,6 +166,7 @@ Memory* Recorder::allocate(int stream, size_t bytes) {
   memory->bytes = bytes;
   memory->stream = stream;
   memory->written = Use{stream, now, "its allocation"};
+  memory->is_of_graph = recording_.has_value();
   Memory* const key = memory.get();
   alive_[key] = std::move(memory);
   live_bytes_ += static_cast<int64_t>(bytes);
@@ -186,7 +189,9 @@ void Recorder::free(Memory* memory) {
   const std::lock_guard<std::mutex> lock(mutex_);
   live_bytes_ -= static_cast<int64_t>(memory->bytes);
   memory->unfinished.clear();
-  streams_.at(static_cast<size_t>(memory->stream)).freed.push_back(std::move(*memory));
+  if (!memory->is_of_graph) {
+    streams_.at(static_cast<size_t>(memory->stream)).freed.push_back(std::move(*memory));
+  }
   alive_.erase(memory);
 }
 
@@ -195,6 +200,7 @@ void Recorder::work(int stream, const std::string& name, const std::vector<Memor
   std::vector<Unfinished> unfinished;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    see_in_recording(stream, name, reads, writes);
     const int64_t now = tick(stream);
     for (Memory* memory : reads) {
       if (memory->written) {

@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,12 +39,19 @@ struct Use {
 };
 
 struct Memory {
-  int64_t number;  // for messages
+  int64_t number;
   size_t bytes;
   int stream;  // that it belongs to
   std::optional<Use> written;
   std::map<int, Use> read;  // since then, the last one of each stream
   std::vector<Unfinished> unfinished;
+  bool is_of_graph = false;  // allocated while work was recorded: never anybody else's
+};
+
+// What work that was recorded reads and writes, by the numbers of memory that is there.
+struct RecordedUses {
+  std::set<int64_t> reads;
+  std::set<int64_t> writes;
 };
 
 // A wait of one stream for others.
@@ -73,8 +81,8 @@ class Recorder {
             const std::vector<Memory*>& writes);
 
   Clock mark(int stream);  // behind all that it has been given
-  // The order that core asks for; each has the next number.
-  void wait(int stream, const Clock& mark, const std::string& what);
+  // The order that core asks for; each has the next number. recording: that the mark was made in.
+  void wait(int stream, const Clock& mark, const std::string& what, int64_t recording);
   // The order that a transport keeps by itself.
   void follow(int stream, const Clock& mark);
   // The host waits for that, and everything that it gives the device from here on comes after.
@@ -83,6 +91,23 @@ class Recorder {
   void deliver(int stream, std::function<void()> values);
   // The host has been told that this has ended, and has not waited.
   void see_end(const Clock& mark);
+
+  // From here on work is recorded as a graph, from this stream on and from those that it lets
+  // follow it, as CUDA does (core/device/device_graphs.h). What a graph cannot hold is an error:
+  // the host's waits, and copies from and to its memory, throw; of the rest end_recording() tells.
+  void begin_recording(int stream);
+  struct Ended {
+    RecordedUses uses;
+    std::vector<std::string> problems;
+  };
+  Ended end_recording();
+  // 0: none. The number of the recording that a stream is part of, or of the one under way.
+  int64_t recording_of(int stream) const;
+  int64_t recording() const;
+  // Throws while work is recorded.
+  void refuse_in_recording(const std::string& what) const;
+  // The stream is given what was recorded.
+  void replay(int stream, const RecordedUses& uses);
 
   std::vector<std::string> problems() const;
   std::vector<std::string> host_waits() const;
@@ -103,7 +128,20 @@ class Recorder {
     std::vector<size_t> open_waits;  // nothing has relied on them yet
   };
 
+  struct Recording {
+    int64_t number;
+    int origin;
+    std::set<int> streams;
+    int64_t first_memory;                     // allocated in it
+    std::map<int64_t, Memory> memory_before;  // uses of what was there, which are none of a graph's
+    Ended ended;
+  };
+
   int64_t tick(int stream);
+  void see_in_recording(int stream, const std::string& name, const std::vector<Memory*>& reads,
+                        const std::vector<Memory*>& writes);
+  void see_wait_in_recording(int stream, const std::string& what, int64_t recording);
+  std::vector<Memory*> alive(const std::set<int64_t>& numbers) const;
   void join(int stream, const Clock& mark);
   void rely_on_waits(int stream);
   bool comes_after(int stream, const Use& use) const;
@@ -121,6 +159,8 @@ class Recorder {
   int64_t live_bytes_ = 0;
   int64_t peak_bytes_ = 0;
   std::map<Memory*, std::unique_ptr<Memory>> alive_;
+  std::optional<Recording> recording_;
+  int64_t recordings_ = 0;
   std::optional<size_t> ignored_wait_;
   std::vector<StreamWait> waits_;
   std::vector<std::string> problems_;

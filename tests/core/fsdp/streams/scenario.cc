@@ -9,6 +9,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/recording_device/backend.h"
 #include "tests/support/recording_device/device.h"
+#include "tests/support/recording_device/graphs.h"
 
 namespace fsdp2::fsdp {
 
@@ -56,6 +57,21 @@ class Steps {
     if (step == 1 && scenario_.fails != Scenario::Fails::kNowhere) {
       fail();
     }
+    const std::vector<at::Tensor> losses = run(batches_of(step));
+    update_all();
+    return losses;
+  }
+
+  std::vector<at::Tensor> batches_of(int step) const {
+    std::vector<at::Tensor> batches;
+    for (int micro = 0; micro < scenario_.micro_batches; ++micro) {
+      batches.push_back(batch_of(step, micro, rank_, scenario_.model.width));
+    }
+    return batches;
+  }
+
+  // The forwards and backwards of a step.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& batches) {
     std::vector<at::Tensor> losses;
     for (int micro = 0; micro < scenario_.micro_batches; ++micro) {
       if (scenario_.before_micro_batch) {
@@ -68,7 +84,7 @@ class Steps {
           }
         });
       }
-      losses.push_back(forward(batch_of(step, micro, rank_, scenario_.model.width)));
+      losses.push_back(forward(batches[static_cast<size_t>(micro)]));
       if (!scenario_.forwards_first) {
         losses.back().backward();
       }
@@ -81,6 +97,10 @@ class Steps {
     for (at::Tensor& loss : losses) {
       loss = loss.detach();
     }
+    return losses;
+  }
+
+  void update_all() {
     if (!scenario_.optimizer_in_backward) {
       for (ShardedParam* param : root_->parameters()) {
         update(*param);
@@ -91,7 +111,6 @@ class Steps {
       root_->scheduler().shards_changed();
     }
     root_->zero_grad();
-    return losses;
   }
 
   Unit& root() { return *root_; }
@@ -174,6 +193,39 @@ Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait,
     }
   };
   recording::run_ranks_on_devices(scenario.ranks, body, order);
+  return result;
+}
+
+GraphRecording record_as_graph(const Scenario& scenario) {
+  GraphRecording result;
+  recording::run_ranks_on_devices(scenario.ranks, [&](const std::shared_ptr<World>& world) {
+    GraphRecording own;
+    Steps steps(scenario, world, "recording");
+    append(own.losses, steps.step(0));
+    Scheduler& scheduler = steps.root().scheduler();
+    const at::Device device = steps.root().mesh().device();
+    std::vector<at::Tensor> batches;
+    for (const at::Tensor& batch : steps.batches_of(1)) {
+      batches.push_back(batch.to(device));
+    }
+    std::vector<at::Tensor> losses;
+    scheduler.release_buffers();
+    try {
+      const auto graph = recording::graphs().record(
+          device, nullptr, [&] { scheduler.in_recording([&] { losses = steps.run(batches); }); });
+      scheduler.release_buffers();
+      graph->replay();
+      steps.update_all();
+      append(own.losses, losses);
+      append(own.losses, steps.step(2));
+    } catch (const c10::Error& error) {
+      own.refused = error.what_without_backtrace();
+    }
+    own.problems = recording::recorder(device.index()).problems();
+    if (world->rank() == 0) {
+      result = std::move(own);
+    }
+  });
   return result;
 }
 

@@ -59,6 +59,14 @@ struct Recording {
 // ignored_wait: of rank 0, counted from the first step on. order: see run_ranks_on_devices.
 Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait = std::nullopt,
                  CollectiveOrder order = CollectiveOrder::kOnStream);
+// The same steps, of which the second one's forwards and backwards are recorded and replayed; rank
+// 0's, as above.
+struct GraphRecording {
+  std::vector<double> losses;
+  std::vector<std::string> problems;
+  std::string refused;  // why they could not be recorded
+};
+GraphRecording record_as_graph(const Scenario& scenario);
 std::vector<double> losses_on_host(const Scenario& scenario);
 
 }  // namespace fsdp2::fsdp

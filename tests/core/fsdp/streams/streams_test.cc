@@ -1,6 +1,7 @@
 // What the streams of a step are given is in an order that its memory allows, and the host waits
 // for nothing.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -38,6 +39,21 @@ TEST_P(Scenarios, AreInOrderOverATransportOfTheHostToo) {
   const Recording recording = record(GetParam(), std::nullopt, CollectiveOrder::kOnHost);
   EXPECT_EQ(recording.problems, std::vector<std::string>{});
   EXPECT_EQ(recording.losses, losses_on_host(GetParam()));
+}
+
+// But where the host must wait, or is asked for inputs in the midst.
+TEST_P(Scenarios, AreRecordedAndReplayed) {
+  if (GetParam().fails != Scenario::Fails::kNowhere) {
+    GTEST_SKIP() << "a step that fails is not replayed";
+  }
+  const GraphRecording recording = record_as_graph(GetParam());
+  EXPECT_EQ(recording.problems, std::vector<std::string>{});
+  if (!GetParam().host_waits.empty() || GetParam().name == "EvaluatedBetweenSteps") {
+    EXPECT_THAT(recording.refused, ::testing::HasSubstr("in a recording: "));
+  } else {
+    EXPECT_EQ(recording.refused, "");
+    EXPECT_EQ(recording.losses, losses_on_host(GetParam()));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Streams, Scenarios, ::testing::ValuesIn(scenarios()),
