@@ -117,6 +117,9 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
     check_update_in_backward();
     in_backward_ = std::make_unique<UpdateInBackward>(optimizer_);
   }
+  if (options_.uses_graphs) {
+    graphs_ = std::make_unique<StepGraphs>(*module_, optimizer_->root());
+  }
   optimizer_->root().tree().set_step_shape(
       {options_.reduced_last, options_.loss_chunk, options_.update_in_backward});
 }
@@ -132,6 +135,9 @@ void TrainStep::check_update_in_backward() const {
   FSDP2_CHECK(options_.not_finite != NotFinite::kSkip, Code::kInvalidArgument,
               "update_in_backward: expected steps that are not finite to be an error or applied, "
               "as whether one is skipped is known after the last update");
+  FSDP2_CHECK(!options_.uses_graphs, Code::kInvalidArgument,
+              "update_in_backward: expected no graphs of steps, which hold the learning rate of the "
+              "step that was recorded");
 }
 
 void TrainStep::set_position(int64_t next_step) {
@@ -155,18 +161,25 @@ LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) const 
   return labels;
 }
 
-at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const LabelCounts& labels,
+std::vector<double> TrainStep::factors_of(const LabelCounts& labels) const {
+  // The mean over ranks takes the factor `ranks` away again.
+  const auto ranks = static_cast<double>(optimizer_->root().mesh().n_ranks());
+  std::vector<double> factors;
+  for (const int64_t here : labels.here) {
+    factors.push_back(labels.total == 0
+                          ? 0.0
+                          : static_cast<double>(here) * ranks / static_cast<double>(labels.total));
+  }
+  factors.push_back(loss_scale());
+  return factors;
+}
+
+at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const StepFactors& factors,
                                     size_t micro) const {
   if (options_.loss_mean == LossMean::kMicroBatches) {
     return options_.accumulate == 1 ? loss : loss / static_cast<double>(options_.accumulate);
   }
-  if (labels.total == 0) {
-    return loss * 0.0;
-  }
-  // The mean over ranks takes the factor `ranks` away again.
-  const auto ranks = static_cast<double>(optimizer_->root().mesh().n_ranks());
-  return loss *
-         (static_cast<double>(labels.here[micro]) * ranks / static_cast<double>(labels.total));
+  return factors.times(loss, micro);
 }
 
 // Agreed by all ranks, before anything is updated.
@@ -184,7 +197,8 @@ bool TrainStep::losses_are_finite(const std::vector<at::Tensor>& losses,
 }
 
 TrainStep::Passes TrainStep::forward_backward(const std::vector<nn::Values>& batch,
-                                              const LabelCounts& labels) {
+                                              const LabelCounts& labels,
+                                              const StepFactors& factors) {
   Passes passes;
   const nn::LossChunk chunk(*module_, options_.loss_chunk);
   fsdp::HeldReductions held(optimizer_->root(), options_.reduced_last);
@@ -204,15 +218,27 @@ TrainStep::Passes TrainStep::forward_backward(const std::vector<nn::Values>& bat
       }
       in_backward_->begin(schedule_.learning_rate(next_step_));
     }
-    const at::Tensor share = share_of_mean(loss, labels, micro);
+    const at::Tensor share = share_of_mean(loss, factors, micro);
     // A scaled loss may be beyond fp16 where its gradients are not.
-    const at::Tensor scaled = loss_scaler_ ? share.to(at::kFloat) * loss_scale() : share;
+    const at::Tensor scaled =
+        loss_scaler_ ? factors.times(share.to(at::kFloat), batch.size()) : share;
     nn::run_backward({scaled}, {at::ones_like(scaled)});
   }
   if (in_backward_ != nullptr) {
     in_backward_->end();
   }
   return passes;
+}
+
+TrainStep::Passes TrainStep::run_micro_batches(const std::vector<nn::Values>& batch,
+                                               const LabelCounts& labels) {
+  if (graphs_ == nullptr) {
+    return forward_backward(batch, labels, {factors_of(labels), at::Tensor()});
+  }
+  return {graphs_->run(batch, factors_of(labels),
+                       [&](const std::vector<nn::Values>& inputs, const StepFactors& factors) {
+                         return forward_backward(inputs, labels, factors).losses;
+                       })};
 }
 
 TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>>& batch) {
@@ -229,7 +255,7 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   }
   const LabelCounts labels = count_labels(inputs);
   stage_ = nullptr;
-  const Passes passes = forward_backward(inputs, labels);
+  const Passes passes = run_micro_batches(inputs, labels);
   if (!passes.is_complete) {
     root.scheduler().reset();
   }
@@ -387,6 +413,9 @@ StepResult TrainStep::run(const std::vector<std::vector<at::Tensor>>& batch) {
     computed = compute(batch);
   } catch (...) {
     const std::string story = memory_story(*optimizer_, stage_);
+    if (graphs_) {
+      graphs_->drop_all();
+    }
     // The others are in a collective, or will be, perhaps over a unit's mesh that has none of the
     // ranks that failed first: tell them, and leave nothing half done.
     if (team.size() > 1) {

@@ -15,6 +15,7 @@
 #include "core/train/optim/loss_scaler.h"
 #include "core/train/optim/optimizer.h"
 #include "core/train/optim/schedule.h"
+#include "core/train/step/step_graphs.h"
 #include "core/train/step/update_in_backward.h"
 
 namespace fsdp2::train {
@@ -55,6 +56,8 @@ struct StepOptions {
   // applied by then. After any error amid the updates, steps and saves are refused until all is
   // loaded anew (half_update.h).
   bool update_in_backward = false;
+  // After a few steps of a shape, replays of one that was recorded (step_graphs.h).
+  bool uses_graphs = false;
 };
 
 struct StepResult {
@@ -104,13 +107,18 @@ class TrainStep {
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1.0; }
   LabelCounts count_labels(const std::vector<nn::Values>& batch) const;
   // The loss whose gradients, added up over micro batches and averaged over ranks, are the step's.
-  at::Tensor share_of_mean(const at::Tensor& loss, const LabelCounts& labels, size_t micro) const;
+  at::Tensor share_of_mean(const at::Tensor& loss, const StepFactors& factors, size_t micro) const;
+  // That factor of each micro batch, and behind them the loss scale.
+  std::vector<double> factors_of(const LabelCounts& labels) const;
   // The loss of each micro batch of this rank; without gradients, still on its device.
   struct Passes {
     std::vector<at::Tensor> losses;
     bool is_complete = true;  // false: the last backward has been left out, as a loss is bad
   };
-  Passes forward_backward(const std::vector<nn::Values>& batch, const LabelCounts& labels);
+  Passes forward_backward(const std::vector<nn::Values>& batch, const LabelCounts& labels,
+                          const StepFactors& factors);
+  // The same, by a replay where there can be one.
+  Passes run_micro_batches(const std::vector<nn::Values>& batch, const LabelCounts& labels);
   void check_update_in_backward() const;
   bool losses_are_finite(const std::vector<at::Tensor>& losses, const LabelCounts& labels) const;
   bool took_gradients() const { return in_backward_ != nullptr && in_backward_->has_begun(); }
@@ -132,6 +140,7 @@ class TrainStep {
   Schedule schedule_;
   std::optional<LossScaler> loss_scaler_;
   std::unique_ptr<UpdateInBackward> in_backward_;  // null without
+  std::unique_ptr<StepGraphs> graphs_;             // null: every step runs as it is
   int64_t next_step_ = 0;
   int64_t skips_in_row_ = 0;
   bool has_run_ = false;

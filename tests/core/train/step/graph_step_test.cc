@@ -1,0 +1,213 @@
+// Training steps that are recorded and replayed, beside the same steps without: on recording
+// devices, whose recordings hold what a GPU's can, and refuse what those refuse.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/nn/value_map.h"
+#include "core/train/optim/adamw.h"
+#include "core/train/step/step_graphs.h"
+#include "tests/core/train/step/graph_job.h"
+#include "tests/support/errors.h"
+#include "tests/support/ranks.h"
+#include "tests/support/recording_device/backend.h"
+#include "tests/support/recording_device/device.h"
+
+namespace fsdp2::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GraphSteps : public ::testing::TestWithParam<GraphScenario> {};
+
+// What the host waits for, by step, and what is out of order.
+struct Recorded {
+  Outcome outcome;
+  std::vector<std::vector<std::string>> host_waits;
+  std::vector<std::string> problems;
+};
+
+Recorded record(const GraphScenario& scenario, const std::shared_ptr<World>& world,
+                bool uses_graphs) {
+  const Job job = make_job(scenario, world, uses_graphs, "recording");
+  recording::Recorder& recorder = recording::recorder(job.root->mesh().device().index());
+  recorder.start();
+  Recorded recorded;
+  size_t waits_before = 0;
+  recorded.outcome = outcome_of(
+      scenario, job, world->rank(), [&] { waits_before = recorder.host_waits().size(); },
+      [&] {
+        const std::vector<std::string> waits = recorder.host_waits();
+        recorded.host_waits.emplace_back(waits.begin() + static_cast<ptrdiff_t>(waits_before),
+                                         waits.end());
+      });
+  recorded.problems = recorder.problems();
+  return recorded;
+}
+
+TEST_P(GraphSteps, AreToTheBitWhatTheyAreWithoutGraphsAndWaitForNothingMore) {
+  recording::run_ranks_on_devices(GetParam().ranks, [&](const std::shared_ptr<World>& world) {
+    const Recorded expected = record(GetParam(), world, /*uses_graphs=*/false);
+    const Recorded found = record(GetParam(), world, /*uses_graphs=*/true);
+    expect_same(found.outcome, expected.outcome);
+    EXPECT_EQ(found.host_waits, expected.host_waits);
+    EXPECT_EQ(found.problems, std::vector<std::string>{});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Step, GraphSteps, ::testing::ValuesIn(graph_scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+// How often forward is called: by steps as they are, and by the one that is recorded.
+int forwards_of(const std::shared_ptr<World>& world, const GraphScenario& scenario,
+                const std::function<void(Job& job, int step)>& before_step = {},
+                int steps = kGraphSteps) {
+  Job job = make_job(scenario, world, /*uses_graphs=*/true, "recording");
+  int forwards = 0;
+  job.model->in_forward = [&](const at::Tensor&) { ++forwards; };
+  for (int step = 0; step < steps; ++step) {
+    if (before_step) {
+      before_step(job, step);
+    }
+    job.step->run(batch_of(scenario, step, world->rank()));
+  }
+  return forwards;
+}
+
+TEST(GraphStep, ForwardIsNotCalledOnceItIsRecorded) {
+  recording::run_ranks_on_devices(
+      2, [](const std::shared_ptr<World>& world) { EXPECT_EQ(forwards_of(world, named("")), 4); });
+}
+
+TEST(GraphStep, RanksOfUnlikeShapesRecordAndReplayTogether) {
+  recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
+    GraphScenario scenario = named("");
+    // Rank 1 has another shape in steps 5 and 6; so has the job.
+    const bool differs = world->rank() == 1;
+    scenario.rows = [differs](int step) { return differs && (step == 5 || step == 6) ? 5 : 3; };
+    EXPECT_EQ(forwards_of(world, scenario), 4 + 2);
+  });
+}
+
+TEST(GraphStep, GradientsOfTheCallerAreAddedToAsEver) {
+  const auto with_gradients = [](Job& job, int step) {
+    if (step >= 5) {
+      for (fsdp::ShardedParam* param : job.root->parameters()) {
+        param->sharded().mutable_grad() = at::ones_like(param->sharded());
+      }
+    }
+  };
+  recording::run_ranks_on_devices(2, [&](const std::shared_ptr<World>& world) {
+    EXPECT_EQ(forwards_of(world, named(""), with_gradients), 4 + 3);
+  });
+}
+
+TEST(GraphStep, AForwardThatWaitsForTheDeviceIsNotRecordedAndGoesOnAsItIs) {
+  recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
+    const GraphScenario scenario = named("");
+    std::array<std::vector<double>, 2> losses;
+    for (const bool uses_graphs : {false, true}) {
+      const Job job = make_job(scenario, world, uses_graphs, "recording");
+      job.model->in_forward = [](const at::Tensor& x) { x.sum().item<double>(); };
+      for (int step = 0; step < kGraphSteps; ++step) {
+        losses.at(uses_graphs ? 1 : 0)
+            .push_back(job.step->run(batch_of(scenario, step, world->rank())).loss);
+      }
+      EXPECT_TRUE(job.root->scheduler().is_at_rest());
+    }
+    EXPECT_EQ(losses[0], losses[1]);
+  });
+}
+
+// The last thing that one rank does in the recording fails, which the others learn of before they
+// replay.
+TEST(GraphStep, WhatOneRankCannotRecordNoRankReplays) {
+  recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
+    const GraphScenario scenario = named("");
+    const Job job = make_job(scenario, world, /*uses_graphs=*/false, "recording");
+    StepGraphs graphs(*job.model, *job.root);
+    int calls = 0;
+    const auto work = [&](const std::vector<nn::Values>& batch, const StepFactors& factors) {
+      ++calls;
+      const at::Tensor loss = (*job.model)(batch[0]).toTensor();
+      factors.times(loss, 0).backward();
+      if (world->rank() == 1 && calls == 4) {
+        throw std::runtime_error("no graph for rank 1");
+      }
+      return std::vector<at::Tensor>{loss.detach()};
+    };
+    for (int step = 0; step < kGraphSteps; ++step) {
+      const Batch batch = batch_of(scenario, step, world->rank());
+      const std::vector<at::Tensor> losses = graphs.run({nn::values_of(batch[0])}, {1.0}, work);
+      EXPECT_TRUE(losses.at(0).isfinite().item<bool>());
+      EXPECT_TRUE(job.root->parameters().front()->sharded().grad().defined());
+      job.root->zero_grad();
+    }
+    EXPECT_EQ(calls, kGraphSteps + 1);
+  });
+}
+
+TEST(GraphStep, AStepThatFailsDropsItsGraphsAndLaterOnesAreRecordedAnew) {
+  recording::run_ranks_on_devices(1, [](const std::shared_ptr<World>& world) {
+    const GraphScenario scenario = named("");
+    Job job = make_job(scenario, world, /*uses_graphs=*/true, "recording");
+    int forwards = 0;
+    job.model->in_forward = [&](const at::Tensor&) { ++forwards; };
+    const auto run = [&](int step) { return job.step->run(batch_of(scenario, step, 0)); };
+    for (int step = 0; step < 5; ++step) {
+      run(step);
+    }
+    EXPECT_EQ(forwards, 4);
+    const at::TensorOptions on_host = at::device(at::kCPU);
+    EXPECT_ANY_THROW(job.step->run(
+        {{at::ones({3, kWidth}, on_host), at::zeros({4}, on_host.dtype(at::kLong))}}));
+    EXPECT_EQ(forwards, 5);
+    for (int step = 5; step < 10; ++step) {
+      run(step);
+    }
+    EXPECT_EQ(forwards, 5 + 4);
+  });
+}
+
+TEST(GraphStep, AStepMayEndAndAnotherOneGoOnWithItsOptimizer) {
+  recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
+    const GraphScenario scenario = named("");
+    Job job = make_job(scenario, world, /*uses_graphs=*/true, "recording");
+    for (int step = 0; step < 6; ++step) {
+      job.step->run(batch_of(scenario, step, world->rank()));
+    }
+    job.step = std::make_unique<TrainStep>(job.model, make_adamw(job.root, {}), StepOptions{});
+    EXPECT_TRUE(job.step->run(batch_of(scenario, 6, world->rank())).finite);
+    const at::Device device = job.root->mesh().device();
+    EXPECT_EQ(recording::recorder(device.index()).problems(), std::vector<std::string>{});
+  });
+}
+
+TEST(GraphStep, SaysWhatItCannotRecordWhenItIsMade) {
+  recording::run_ranks_on_devices(2, [](const std::shared_ptr<World>& world) {
+    const auto message = [&](const GraphScenario& scenario, const std::string& device_type) {
+      return error_of([&] { make_job(scenario, world, /*uses_graphs=*/true, device_type); })
+          .message();
+    };
+    EXPECT_THAT(message(named(""), "cpu"), HasSubstr("expected a mesh of GPUs"));
+    GraphScenario offloaded = named("");
+    offloaded.policy.offload = {/*to_cpu=*/true, /*pin_memory=*/false};
+    EXPECT_THAT(message(offloaded, "recording"), HasSubstr("offload"));
+  });
+  const auto on_host = [](const std::shared_ptr<World>& world) {
+    EXPECT_THAT(
+        error_of([&] { make_job(named(""), world, /*uses_graphs=*/true, "recording"); }).message(),
+        HasSubstr("expected backend nccl"));
+  };
+  recording::run_ranks_on_devices(2, on_host, CollectiveOrder::kOnHost);
+}
+
+}  // namespace
+}  // namespace fsdp2::train
