@@ -42,6 +42,7 @@ void make_step(const config::TrainOptions& options, fsdp2_shard shard, fsdp2_opt
   step.max_grad_norm = options.clip;
   step.loss_scale = options.loss_scale;
   step.loss_scale_interval = options.loss_scale_interval;
+  step.cuda_graph = options.cuda_graph ? 1 : 0;
   step.loss_mean = kLossMeans.at(options.loss_mean);
   step.loss_chunk = static_cast<int32_t>(options.chunked_loss);
   step.update_in_backward = options.update_in_backward ? 1 : 0;

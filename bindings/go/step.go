@@ -42,14 +42,16 @@ const (
 
 // StepOptions say what a step does.
 type StepOptions struct {
-	Accumulate     int      // micro batches per step
-	AccumulateLast bool     // reduce gradients at the last micro batch only
-	VocabularyLast bool     // reduce those of units with an embedding table or the head at the last micro batch only
-	Schedule       Schedule // after the warm-up
-	WarmupSteps    int
-	TotalSteps     int     // length of the schedule, warm-up included
-	MinLRRatio     float64 // final learning rate, as a fraction of the optimizer's
-	MaxGradNorm    float64 // 0: no clipping
+	Accumulate     int  // micro batches per step
+	AccumulateLast bool // reduce gradients at the last micro batch only
+	VocabularyLast bool // reduce those of units with an embedding table or the head at the last micro batch only
+	// CudaGraph makes steps of one shape replays of a CUDA graph, on GPUs. Not yet run on a GPU.
+	CudaGraph   bool
+	Schedule    Schedule // after the warm-up
+	WarmupSteps int
+	TotalSteps  int     // length of the schedule, warm-up included
+	MinLRRatio  float64 // final learning rate, as a fraction of the optimizer's
+	MaxGradNorm float64 // 0: no clipping
 	// LossScale is where dynamic loss scaling, for gradients in fp16, begins: 65536 is usual; 0 turns it off. A step whose gradients
 	// overflow is not applied and halves the scale; LossScaleInterval steps in a row without overflow double it.
 	LossScale         float64
@@ -74,6 +76,7 @@ func DefaultStepOptions() StepOptions {
 		Accumulate:        int(raw.Accumulate),
 		AccumulateLast:    raw.AccumulateLast != 0,
 		VocabularyLast:    raw.VocabularyLast != 0,
+		CudaGraph:         raw.CudaGraph != 0,
 		Schedule:          Schedule(raw.Schedule),
 		WarmupSteps:       int(raw.WarmupSteps),
 		TotalSteps:        int(raw.TotalSteps),
@@ -97,6 +100,7 @@ func (o *StepOptions) raw() *capi.StepOptions {
 	}
 	raw := sized[capi.StepOptions]()
 	raw.Accumulate, raw.AccumulateLast, raw.VocabularyLast = to32(o.Accumulate), flag(o.AccumulateLast), flag(o.VocabularyLast)
+	raw.CudaGraph = flag(o.CudaGraph)
 	raw.Schedule, raw.WarmupSteps, raw.TotalSteps = int32(o.Schedule), int64(o.WarmupSteps), int64(o.TotalSteps)
 	raw.MinLrRatio, raw.MaxGradNorm = o.MinLRRatio, o.MaxGradNorm
 	raw.LossScale, raw.LossScaleInterval = o.LossScale, int64(o.LossScaleInterval)

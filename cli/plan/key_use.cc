@@ -51,7 +51,7 @@ const Names kFlags = {"model",
                       "world-size",
                       "comm-path"};
 
-const Names kLeftOut = {"pregather"};
+const Names kLeftOut = {"pregather", "cuda-graph"};
 
 // Data and their order, initial values, numbers of the optimizer, outputs, checkpoints, and the
 // process.

@@ -189,6 +189,8 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "Begin to gather all units before each step's forward, which then holds the whole model"},
       {sharding, "keep-buffers", &o->keep_buffers,
        "Keep the memory of gathered parameters and of what travels from step to step"},
+      {sharding, "cuda-graph", &o->cuda_graph,
+       "Replay forward and backward of steps of one shape as a CUDA graph (not yet run on a GPU)"},
       {sharding, "one-communicator", &o->one_communicator,
        "Gather and reduce over the same connections, in one order on all ranks"},
       {sharding, "load-from-rank0", &o->load_from_rank0,

@@ -62,6 +62,7 @@ struct TrainOptions {
   int64_t prefetch = 1;
   bool pregather = false;
   bool keep_buffers = false;
+  bool cuda_graph = false;
   bool one_communicator = false;
   bool load_from_rank0 = false;
   bool activation_checkpointing = false;

@@ -72,7 +72,8 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("start_lr_ratio", &fsdp2_step_options::start_lr_ratio, NumberRange{0.0, 1.0}),
     Field("decay_steps", &fsdp2_step_options::decay_steps, Range{0, kMaxSteps}),
     Field("vocabulary_last", &fsdp2_step_options::vocabulary_last, Flag()),
-    Field("update_in_backward", &fsdp2_step_options::update_in_backward, Flag()));
+    Field("update_in_backward", &fsdp2_step_options::update_in_backward, Flag()),
+    Field("cuda_graph", &fsdp2_step_options::cuda_graph, Flag()));
 // clang-format on
 
 namespace {
@@ -103,6 +104,7 @@ train::StepOptions step_options(const fsdp2_step_options& options, double peak) 
   out.loss_mean = read_loss_mean(options.loss_mean);
   out.loss_chunk = options.loss_chunk;
   out.update_in_backward = options.update_in_backward != 0;
+  out.uses_graphs = options.cuda_graph != 0;
   return out;
 }
 

@@ -315,8 +315,17 @@ void check_exported(const TrainOptions& o) {
                                          "weights");
 }
 
+// Each is known to keep every step from being a graph, or is refused when the step is made.
+void check_cuda_graph(const TrainOptions& o) {
+  require(!o.cuda_graph || !o.pregather, "--cuda-graph and --pregather exclude each other");
+  require(!o.cuda_graph || !o.cpu_offload, "--cuda-graph and --cpu-offload exclude each other");
+  require(!o.cuda_graph || o.ulysses_size == 1,
+          "--cuda-graph and --ulysses-size exclude each other");
+}
+
 void check_step_options(const TrainOptions& o) {
   check_recompute(o);
+  check_cuda_graph(o);
   check_optimizer_states(o.optimizer_states, o.optimizer, o.dtype);
   check_update_in_backward(o);
   check_reshard_budget(o);

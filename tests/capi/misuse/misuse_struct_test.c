@@ -238,6 +238,7 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(step_create, fsdp2_step_options, decay_steps, -1);
   FIELD(step_create, fsdp2_step_options, vocabulary_last, 2);
   FIELD(step_create, fsdp2_step_options, update_in_backward, 2);
+  FIELD(step_create, fsdp2_step_options, cuda_graph, 2);
   FIELD(step_create, fsdp2_step_options, loss_scale, -1.0);
   FIELD(step_create, fsdp2_step_options, loss_scale, NAN);
   FIELD(step_create, fsdp2_step_options, loss_scale_interval, 0);

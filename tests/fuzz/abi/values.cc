@@ -24,6 +24,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"accumulate_last", kFlag},
       {"vocabulary_last", kFlag},
       {"update_in_backward", kFlag},
+      {"cuda_graph", {0, 0, 0, 1}},
       {"allow_not_finite", kFlag},
       {"async_op", kFlag},
       {"backend", {FSDP2_BACKEND_AUTO, FSDP2_BACKEND_THREAD}},

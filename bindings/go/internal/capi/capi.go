@@ -701,6 +701,7 @@ type StepOptions struct {
 	DecaySteps        int64
 	VocabularyLast    int32
 	UpdateInBackward  int32
+	CudaGraph         int32
 }
 
 // StepResult is fsdp2_step_result.

@@ -514,6 +514,7 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.StartLrRatio)-unsafe.Offsetof(C.
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.DecaySteps)-unsafe.Offsetof(C.fsdp2_step_options{}.decay_steps)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.VocabularyLast)-unsafe.Offsetof(C.fsdp2_step_options{}.vocabulary_last)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.UpdateInBackward)-unsafe.Offsetof(C.fsdp2_step_options{}.update_in_backward)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.CudaGraph)-unsafe.Offsetof(C.fsdp2_step_options{}.cuda_graph)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 

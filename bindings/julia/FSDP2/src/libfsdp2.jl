@@ -642,6 +642,7 @@ Base.@kwdef struct fsdp2_step_options
     decay_steps::Int64 = 0
     vocabulary_last::Int32 = 0
     update_in_backward::Int32 = 0
+    cuda_graph::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_step_result

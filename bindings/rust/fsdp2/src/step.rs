@@ -49,6 +49,8 @@ options! {
         accumulate_last: bool,
         /// Reduce the gradients of units with an embedding table or the head at the last micro batch only.
         vocabulary_last: bool,
+        /// On GPUs: steps of one shape are replays of a CUDA graph. Not yet run on a GPU.
+        cuda_graph: bool,
         /// After the warm-up.
         schedule: Schedule,
         /// Steps in which the learning rate rises.

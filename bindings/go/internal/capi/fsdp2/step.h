@@ -70,19 +70,27 @@ typedef struct fsdp2_step_options {
    * frees them at once, so that a rank never holds the gradients of all its rows: one copy of them
    * less, with one micro batch or accumulate_last. The results are the same, to the bit. What needs
    * all gradients before the first update is FSDP2_E_INVALID_ARGUMENT: max_grad_norm, loss_scale
-   * and FSDP2_NOT_FINITE_SKIP; an optimizer whose ranks work together (Muon) is
-   * FSDP2_E_UNSUPPORTED. FSDP2_NOT_FINITE_ERROR looks at the loss before that backward, so that
+   * and FSDP2_NOT_FINITE_SKIP, and so is cuda_graph; an optimizer whose ranks work together (Muon)
+   * is FSDP2_E_UNSUPPORTED. FSDP2_NOT_FINITE_ERROR looks at the loss before that backward, so that
    * nothing is updated if it is not finite; gradients that are not finite are found after they have
    * been applied. After that, and after any other error that comes amid the updates, parameters are
    * half updated: steps, saves and states are FSDP2_E_WRONG_STATE until parameters and optimizer
    * have been loaded from a checkpoint (not partially). Parameters that a forward reads without
    * gradients too, detached, have their new values for the rest of backward. */
   int32_t update_in_backward;
+  /* 1, on GPUs: forward and backward of a step become a CUDA graph. The first 3 steps of a shape run
+   * as without it, the next one is recorded, and later ones are replays of it, for which the host
+   * does next to nothing. They differ in nothing else. Each of up to 4 graphs keeps the memory of a
+   * step's results; steps of further shapes run as without it, and so do all, with a warning, if one
+   * cannot be recorded because its forward or backward waits for the GPU. A step whose inputs the
+   * host reads (boundaries of packed sequences) or whose units have hooks is not replayed.
+   * Not yet run on a GPU: it is compiled, and its order is proved on recording devices. */
+  int32_t cuda_graph;
 } fsdp2_step_options;
 /* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
   { (uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000, \
-    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0, 0.0, 0, 0, 0 }
+    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0, 0.0, 0, 0, 0, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
 
@@ -106,8 +114,10 @@ typedef struct fsdp2_step_result {
 
 /* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
  * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that does not
- * count labels, for vocabulary_last on one without such tables, and for update_in_backward with an
- * optimizer whose ranks work together. */
+ * count labels, for vocabulary_last on one without such tables, for update_in_backward with an
+ * optimizer whose ranks work together, and for cuda_graph without GPUs or NCCL, with
+ * FSDP2_DEBUG=detail, offload or ranks that share sequences, and for a module that is the caller's
+ * own or has parameters that are trained and not sharded. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the

@@ -8,6 +8,7 @@ public final class StepOptions {
   private final int accumulate;
   private final boolean accumulateLast;
   private final boolean vocabularyLast;
+  private final boolean cudaGraph;
   private final Schedule schedule;
   private final long warmupSteps;
   private final long totalSteps;
@@ -27,6 +28,7 @@ public final class StepOptions {
     accumulate = builder.accumulate;
     accumulateLast = builder.accumulateLast;
     vocabularyLast = builder.vocabularyLast;
+    cudaGraph = builder.cudaGraph;
     schedule = builder.schedule;
     warmupSteps = builder.warmupSteps;
     totalSteps = builder.totalSteps;
@@ -63,6 +65,11 @@ public final class StepOptions {
    */
   public boolean vocabularyLast() {
     return vocabularyLast;
+  }
+
+  /** On GPUs: steps of one shape are replays of a CUDA graph. Not yet run on a GPU. */
+  public boolean cudaGraph() {
+    return cudaGraph;
   }
 
   /** The learning rate after the warm-up. */
@@ -148,6 +155,7 @@ public final class StepOptions {
     raw.setAccumulate(accumulate);
     raw.setAccumulate_last(accumulateLast ? 1 : 0);
     raw.setVocabulary_last(vocabularyLast ? 1 : 0);
+    raw.setCuda_graph(cudaGraph ? 1 : 0);
     raw.setSchedule(schedule.number());
     raw.setWarmup_steps(warmupSteps);
     raw.setTotal_steps(totalSteps);
@@ -170,6 +178,7 @@ public final class StepOptions {
     private int accumulate;
     private boolean accumulateLast;
     private boolean vocabularyLast;
+    private boolean cudaGraph;
     private Schedule schedule;
     private long warmupSteps;
     private long totalSteps;
@@ -191,6 +200,7 @@ public final class StepOptions {
         accumulate = raw.getAccumulate();
         accumulateLast = raw.getAccumulate_last() != 0;
         vocabularyLast = raw.getVocabulary_last() != 0;
+        cudaGraph = raw.getCuda_graph() != 0;
         schedule = Schedule.of(raw.getSchedule());
         warmupSteps = raw.getWarmup_steps();
         totalSteps = raw.getTotal_steps();
@@ -226,6 +236,12 @@ public final class StepOptions {
      */
     public Builder vocabularyLast(boolean vocabularyLast) {
       this.vocabularyLast = vocabularyLast;
+      return this;
+    }
+
+    /** On GPUs: steps of one shape are replays of a CUDA graph. Not yet run on a GPU. */
+    public Builder cudaGraph(boolean cudaGraph) {
+      this.cudaGraph = cudaGraph;
       return this;
     }
 
