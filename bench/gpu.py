@@ -37,6 +37,7 @@ class Side:
 
 SIDES = {
     "ours": Side("ours"),
+    "ours-graph": Side("ours", ("--cuda-graph",)),
     "eager": Side("python", ("--optimizer-impl", "fused")),
     "compiled": Side("python", ("--optimizer-impl", "fused", "--compile")),
     "eager-default": Side("python"),  # PyTorch's default AdamW, by tensor lists

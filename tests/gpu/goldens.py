@@ -71,6 +71,15 @@ def cases_of(pack: Path, patterns: list[str]) -> list[Case]:
     return sorted(cases, key=lambda c: (c.run not in plain, c.world, order.index(c.run)))
 
 
+def cases_of_graphs(pack: Path, patterns: list[str]) -> list[Case]:
+    """The plain runs of one rank."""
+    return [
+        case
+        for case in cases_of(pack, patterns)
+        if case.world == 1 and case.run in ("fp32", "bf16") and not case.options["cpu_offload"]
+    ]
+
+
 def flags_of(case: Case) -> list[str]:
     """The tool's flags for a recorded run: the same names with dashes."""
     flags = [
@@ -138,6 +147,25 @@ def run(case: Case, pack: Path, device: str, environment: dict[str, str]) -> Rec
         # Where the shards are is what the tool reports.
         if found["device"] != device and not case.options["cpu_offload"]:
             good, figures["message"] = False, f"it trained on {found['device']}"
+        result |= {"outcome": "passed" if good else "failed", **figures}
+    except RunFailed as error:
+        result |= {"outcome": "failed", "message": str(error)}
+    return result | {"seconds": round(time.monotonic() - started, 1)}
+
+
+def run_as_graph(case: Case, pack: Path, environment: dict[str, str]) -> Record:
+    """One case with --cuda-graph, whose numbers are those without it."""
+    started = time.monotonic()
+    result: Record = {"case": case.name, "device": "cuda"}
+    command = command_of(case, pack, "cuda", case.world)
+    try:
+        expected = train(command, pack, environment)
+        found = train([*command, "--cuda-graph"], pack, environment)
+        figures = {
+            key: {"largest_relative_difference": relative(found[key], expected[key])}
+            for key in ("loss", "grad_norm")
+        }
+        good = all(found[key] == expected[key] for key in ("loss", "grad_norm"))
         result |= {"outcome": "passed" if good else "failed", **figures}
     except RunFailed as error:
         result |= {"outcome": "failed", "message": str(error)}

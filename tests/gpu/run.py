@@ -28,7 +28,7 @@ import machine
 import process
 import programs
 
-PARTS = ["goldens", "tests", "sanitizer", "bench", "trace"]
+PARTS = ["goldens", "tests", "graphs", "sanitizer", "bench", "trace"]
 
 Record = dict[str, Any]
 
@@ -108,6 +108,18 @@ def run_tests(session: Session) -> None:
 
     paths = programs.tests_of(session.pack, session.patterns)
     session.do_all("tests", "test", [(path, body(path)) for path in paths])
+
+
+def run_graphs(session: Session) -> None:
+    if session.device != "cuda":
+        session.report.add("graphs", {"outcome": "skipped", "message": "no graphs of the CPU"})
+        return
+    cases = goldens.cases_of_graphs(session.pack, session.patterns)
+
+    def body(case: goldens.Case) -> Callable[[], Record]:
+        return lambda: goldens.run_as_graph(case, session.pack, session.environment)
+
+    session.do_all("graphs", "case", [(case.name, body(case)) for case in cases])
 
 
 def run_sanitizer(session: Session) -> None:
@@ -210,6 +222,7 @@ def main(argv: list[str] | None = None) -> int:
     runs = {
         "goldens": run_goldens,
         "tests": run_tests,
+        "graphs": run_graphs,
         "sanitizer": run_sanitizer,
         "bench": run_bench,
         "trace": run_trace,
