@@ -63,15 +63,22 @@ pub(crate) fn text(
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Asks for the length, then for the elements, and again if there have come more in between.
 pub(crate) fn list<T: Copy + Default>(
     mut call: impl FnMut(*mut T, usize, *mut usize) -> sys::fsdp2_status,
 ) -> Result<Vec<T>> {
     let mut needed = 0;
     check(call(ptr::null_mut(), 0, &mut needed))?;
-    let mut elements = vec![T::default(); needed];
-    check(call(elements.as_mut_ptr(), elements.len(), &mut needed))?;
-    elements.truncate(needed);
-    Ok(elements)
+    loop {
+        let mut elements = vec![T::default(); needed];
+        let status = call(elements.as_mut_ptr(), elements.len(), &mut needed);
+        if status == sys::FSDP2_E_BUFFER_TOO_SMALL && needed > elements.len() {
+            continue;
+        }
+        check(status)?;
+        elements.truncate(needed);
+        return Ok(elements);
+    }
 }
 
 /// A text of the library's, which outlives the borrow.
@@ -234,5 +241,40 @@ impl Field<i32> for Option<Dtype> {
 
     fn to_c(&self) -> i32 {
         self.map_or(sys::FSDP2_DTYPE_KEEP, Dtype::number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_grows_between_two_calls_is_asked_for_again() {
+        let mut lengths = [2, 3, 5, 5].iter().copied();
+        let found = list(|elements: *mut i32, cap, needed| {
+            let length = lengths.next().expect("no more calls than it takes");
+            unsafe { *needed = length };
+            if !elements.is_null() && cap < length {
+                return sys::FSDP2_E_BUFFER_TOO_SMALL;
+            }
+            for i in 0..length.min(cap) {
+                unsafe { *elements.add(i) = i as i32 };
+            }
+            sys::FSDP2_OK
+        });
+        assert_eq!(found.unwrap(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_list_that_shrinks_between_two_calls_has_its_new_length() {
+        let mut lengths = [3, 1].iter().copied();
+        let found = list(|elements: *mut i32, _, needed| {
+            unsafe { *needed = lengths.next().expect("no more calls than it takes") };
+            if !elements.is_null() {
+                unsafe { *elements = 7 };
+            }
+            sys::FSDP2_OK
+        });
+        assert_eq!(found.unwrap(), [7]);
     }
 }
