@@ -11,6 +11,15 @@ package=bindings/julia/FSDP2
 quick=(--startup-file=no -O0 --compile=min)
 julia "${quick[@]}" $package/test/runtests.jl
 julia "${quick[@]}" --threads 2 $package/test/threads_test.jl
+# Compiled, and with the library where the system's loader finds it: an error is an exception there, too.
+env -u FSDP2_LIBRARY LD_LIBRARY_PATH="$root" julia --startup-file=no -e '
+  using FSDP2
+  found = try
+      FSDP2.from_pretrained("none")
+  catch thrown
+      thrown
+  end
+  found isa FSDP2Error && found.code === :not_found || error(found)'
 mkdir "$work/ranks"
 cli/fsdp2 run --nproc-per-node 2 -- julia "${quick[@]}" $package/test/ranks_test.jl "$work/ranks"
 

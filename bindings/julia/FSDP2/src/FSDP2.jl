@@ -77,7 +77,11 @@ function __init__()
         error("cannot load $library; $remedy: $(failure.msg)")
     end
     Libdl.dlsym(opened, :fsdp2_check_version; throw_error = false) === nothing && error("$library is another library; $remedy")
-    check(fsdp2_check_version(FSDP2_HEADER_VERSION))
+    Base.invokelatest(check_version)
 end
+
+# Not in `__init__`, nor where its compiler looks: to compile a @ccall opens the library by its soname, Julia's way, before there is one
+# that answers to it.
+check_version() = check(fsdp2_check_version(FSDP2_HEADER_VERSION))
 
 end
