@@ -37,24 +37,12 @@ end
 
 @noinline function forward_back(info, inputs, n_inputs, outputs, cap, n_outputs, address)
     known = unsafe_load(info)
-    in_forward(known.is_training != 0) do scope
-        lent = Lending(inputs, n_inputs, known.parameters, known.n_parameters, known.buffers, known.n_buffers, outputs, cap)
+    in_forward(known.is_training != 0) do scope, context
+        context.lent = Lending(inputs, n_inputs, known.parameters, known.n_parameters, known.buffers, known.n_buffers, outputs, cap)
         forward = kept_at(address).object::Forward
         forward.run === nothing && (forward.run = runner(forward.f, Val((forward.parameters..., forward.buffers...))))
-        unsafe_store!(n_outputs, forward.run(lent, scope)::Int)
+        unsafe_store!(n_outputs, forward.run(context, scope)::Int)
     end
-end
-
-"The library's handles of one forward, which end with it, and the room for its outputs."
-struct Lending
-    inputs::Ptr{fsdp2_tensor}
-    n_inputs::Int
-    parameters::Ptr{fsdp2_tensor}
-    n_parameters::Int
-    buffers::Ptr{fsdp2_tensor}
-    n_buffers::Int
-    outputs::Ptr{fsdp2_tensor}
-    cap::Int
 end
 
 own_handle(lent::Lending, i) =
@@ -68,7 +56,8 @@ Base.in(handle::fsdp2_tensor, lent::Lending) = is_among(handle, lent.inputs, len
 A forward of f, compiled for it and the names of what it owns: what is called once without knowing its type, for this costs as much as
 a call of the library's. It writes the outputs, and returns their number.
 """
-runner(f, ::Val{names}) where names = (lent, scope) -> begin
+runner(f, ::Val{names}) where names = (context::Context, scope::Scope) -> begin
+    lent = context.lent # by way of the context, because it would need memory of its own in a call without types
     ps = NamedTuple{names}(ntuple(i -> Tensor(own_handle(lent, i).id, scope), Val(length(names))))
     tensors = as_tuple(call_with(f, ps, lent, scope))
     length(tensors) <= lent.cap ||
@@ -87,7 +76,7 @@ function call_with(f, ps, lent, scope)
 end
 
 """
-Runs f as `guard` does, in a context of its own: a callback has nothing to do with the scopes and modes of what runs around the call. What
+Runs f as `guard` does, with a scope and in a context of its own: a callback has nothing to do with the scopes and modes of what runs around the call. What
 has to end with it ends behind a `catch` of everything, because each `finally` would cost as much as the rest.
 """
 function in_forward(f, is_training = context().is_training)
@@ -98,7 +87,7 @@ function in_forward(f, is_training = context().is_training)
     outer_scope, outer_records, outer_is_training = context.scope, context.records_gradients, context.is_training
     context.scope, context.records_gradients, context.is_training = scope, true, is_training
     status = try
-        f(scope)
+        f(scope, context)
         close(scope)
         FSDP2_OK
     catch thrown

@@ -18,7 +18,7 @@ function_forward_entry(
     enter_julia(function_forward_back, info, inputs, n_inputs, outputs, saved, cap, n_outputs, n_saved, address)
 
 @noinline function function_forward_back(info, inputs, n_inputs, outputs, saved, cap, n_outputs, n_saved, address)
-    in_forward() do scope
+    in_forward() do scope, _
         function_ = kept_at(address).object::Differentiable
         given = unsafe_wrap(Array, inputs, n_inputs)
         call = FunctionCall(needs_grad(info), Tensor[])
@@ -40,7 +40,7 @@ function_backward_entry(
     enter_julia(function_backward_back, info, saved, n_saved, output_gradients, n_outputs, gradients, address)
 
 @noinline function function_backward_back(info, saved, n_saved, output_gradients, n_outputs, gradients, address)
-    in_forward() do scope
+    in_forward() do scope, _
         function_ = kept_at(address).object::Differentiable
         kept, given = unsafe_wrap(Array, saved, n_saved), unsafe_wrap(Array, output_gradients, n_outputs)
         needed = needs_grad(info)

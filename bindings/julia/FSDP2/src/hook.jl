@@ -6,7 +6,7 @@ set_hook(set, entry, ::Nothing) = check(set(C_NULL, C_NULL, C_NULL))
 set_hook(set, entry, f) = keep(address -> check(set(entry, address, release_pointer())), f)
 
 "Runs f in a callback with tensors of the library's, and a scope of its own."
-in_hook(f, tensors::fsdp2_tensor...) = in_forward(scope -> f(lend(tensors, scope)...))
+in_hook(f, tensors::fsdp2_tensor...) = in_forward((scope, _) -> f(lend(tensors, scope)...))
 
 all_reduce_entry(info::Ptr{fsdp2_all_reduce_info}, gradients::fsdp2_tensor, address::Ptr{Cvoid}) =
     enter_julia(all_reduce_back, info, gradients, address)

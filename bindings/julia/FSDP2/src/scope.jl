@@ -26,6 +26,19 @@ Base.isopen(scope::Scope) = scope.is_pending || scope.id != 0
 
 @handle Tensor "tensor" scope::Union{Nothing, Scope}
 
+"The library's handles of one forward, which end with it, and the room for its outputs."
+struct Lending
+    inputs::Ptr{fsdp2_tensor}
+    n_inputs::Int
+    parameters::Ptr{fsdp2_tensor}
+    n_parameters::Int
+    buffers::Ptr{fsdp2_tensor}
+    n_buffers::Int
+    outputs::Ptr{fsdp2_tensor}
+    cap::Int
+end
+Lending() = Lending(C_NULL, 0, C_NULL, 0, C_NULL, 0, C_NULL, 0)
+
 "How a task computes: what its new tensors go to, and whether gradients are recorded."
 mutable struct Context
     scope::Union{Nothing, Scope}
@@ -35,9 +48,10 @@ mutable struct Context
     outputs::Vector{fsdp2_value}
     tensors::Vector{fsdp2_tensor}
     n_outputs::Base.RefValue{Csize_t}
+    lent::Lending # to the forward that begins, whose function reads it at once
 end
 Context() = Context(
-    nothing, true, false, [fsdp2_value() for _ in 1:8], Vector{fsdp2_tensor}(undef, FSDP2_MAX_OUTPUTS), Ref{Csize_t}(0))
+    nothing, true, false, [fsdp2_value() for _ in 1:8], Vector{fsdp2_tensor}(undef, FSDP2_MAX_OUTPUTS), Ref{Csize_t}(0), Lending())
 
 context() = get!(Context, task_local_storage(), :fsdp2_context)::Context
 

@@ -9,9 +9,12 @@ a copy, `Array(tensor)` copies back.
 A tensor's `size`, `ndims`, `length`, `eltype`, `strides` are what they are for arrays. Gradients and operators: see `op`.
 """
 function Tensor(array::AbstractArray{T}; requires_grad = false) where T <: Element
-    data, shape = row_major(array), collect(Int64, size(array))
+    data, shape = row_major(array), Ref(Int64.(size(array))) # a tuple, because a vector takes longer to make than the call
+    sizes = ndims(array) == 0 ? Ptr{Int64}(C_NULL) : convert(Ptr{Int64}, pointer_from_objref(shape))
     tensor = output_tensor() do out
-        GC.@preserve data fsdp2_tensor_from_buffer(pointer(data), sizeof(data), dtype_number(T), shape, length(shape), out)
+        GC.@preserve data shape begin
+            fsdp2_tensor_from_buffer(pointer(data), sizeof(data), dtype_number(T), sizes, ndims(array), out)
+        end
     end
     requires_grad && set_requires_grad!(tensor)
     tensor
