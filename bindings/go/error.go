@@ -47,7 +47,13 @@ func (c Code) Error() string {
 	if name := capi.StatusName(capi.Status(c)); name != "" {
 		return name
 	}
-	return fmt.Sprintf("status %d", int32(c)) // no library to ask
+	switch c { // no library to ask
+	case ErrNotFound:
+		return "FSDP2_E_NOT_FOUND"
+	case ErrABIMismatch:
+		return "FSDP2_E_ABI_MISMATCH"
+	}
+	return fmt.Sprintf("status %d", int32(c))
 }
 
 // Class returns the class of the code.

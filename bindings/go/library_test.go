@@ -32,12 +32,14 @@ func callWithoutLibrary(t *testing.T) {
 		if !errors.Is(err, fsdp2.ErrNotFound) {
 			t.Errorf("found %v", err)
 		}
-		contains(t, err, "dlopen", ".so: cannot open", "FSDP2_LIBRARY")
+		contains(t, err, "dlopen", ".so: cannot open", "FSDP2_LIBRARY", "(FSDP2_E_NOT_FOUND)")
 	}
 	if fsdp2.Version() != 0 || fsdp2.LiveHandles() != 0 || fsdp2.DefaultAdamWOptions().LR != 0 {
 		t.Error("something answers without the library")
 	}
-	if err := fsdp2.LoadLibrary("libm.so.6"); !errors.Is(err, fsdp2.ErrABIMismatch) {
+	err := fsdp2.LoadLibrary("libm.so.6")
+	if !errors.Is(err, fsdp2.ErrABIMismatch) {
 		t.Errorf("another library: %v", err)
 	}
+	contains(t, err, "libm.so.6 has no fsdp2_", "FSDP2_LIBRARY", "(FSDP2_E_ABI_MISMATCH)")
 }

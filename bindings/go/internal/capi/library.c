@@ -12,11 +12,12 @@ static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static fsdp2_status reason; /* with `text`: why the last attempt failed */
 static char text[1024];
 
-static void* open_first(const char* const* paths) {
+static void* open_first(const char* const* paths, const char** found) {
   void* library = NULL;
   text[0] = '\0';
   for (; *paths != NULL && library == NULL; ++paths) {
     library = dlopen(*paths, RTLD_NOW | RTLD_LOCAL);
+    *found = *paths;
     if (library == NULL && text[0] == '\0') {
       const char* why = dlerror();
       snprintf(text, sizeof(text), "%s; FSDP2_LIBRARY says where libfsdp2.so is",
@@ -27,12 +28,14 @@ static void* open_first(const char* const* paths) {
   return library;
 }
 
-static void* find(void* library, const char* name) {
+static void* find(void* library, const char* path, const char* name) {
   void* function = dlsym(library, name);
   if (function == NULL && reason != FSDP2_E_ABI_MISMATCH) {
     reason = FSDP2_E_ABI_MISMATCH;
-    snprintf(text, sizeof(text), "libfsdp2.so has no %s: expected the version of this package",
-             name);
+    snprintf(text, sizeof(text),
+             "%s has no %s: expected libfsdp2.so of this package's version; "
+             "FSDP2_LIBRARY says where it is",
+             path, name);
   }
   return function;
 }
@@ -41,9 +44,11 @@ static int load(const char* path) {
   const char* set = path != NULL ? path : getenv("FSDP2_LIBRARY");
   const char* const one[] = {set, NULL};
   static const char* const kNames[] = {"libfsdp2.so.0", "libfsdp2.so", NULL};
-  void* library = open_first(set != NULL && *set != '\0' ? one : kNames);
+  const char* found = NULL;
+  void* library = open_first(set != NULL && *set != '\0' ? one : kNames, &found);
   if (library == NULL) return 0;
-#define FSDP2_GO_FIND(name, ...) *(void**)&fsdp2_go_library.name = find(library, "fsdp2_" #name);
+#define FSDP2_GO_FIND(name, ...) \
+  *(void**)&fsdp2_go_library.name = find(library, found, "fsdp2_" #name);
   FSDP2_GO_CALLS(FSDP2_GO_FIND)
   FSDP2_GO_OTHERS(FSDP2_GO_FIND)
 #undef FSDP2_GO_FIND
