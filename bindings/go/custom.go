@@ -2,7 +2,6 @@ package fsdp2
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -55,8 +54,8 @@ type custom struct {
 	forward             ForwardFunc // nil: the library's, of a layer
 	parameters, buffers []string    // their names
 	children            []*handle
-	owners              int32     // handles, of a layer
-	frames              sync.Pool // *frames that are not used up
+	owners              int32 // handles, of a layer
+	frames              atomic.Pointer[frames]
 }
 
 // NewCustomModule makes a module of the class kind, by which ShardOptions.WrapKinds and CheckpointActivations choose it. It is put
@@ -72,7 +71,7 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 	var memory capi.Memory
 	defer memory.Free()
 	var raw capi.Module
-	err := keep(capi.Forward{Run: shared.run, Released: shared.released}, func(userData userData) error {
+	err := keep(&capi.Forward{Run: shared.run, Released: shared.released}, func(userData userData) error {
 		return capi.ModuleCreateCustom(kind, options.raw(&memory), capi.ForwardCallback, userData, capi.ReleaseCallback, &raw)
 	})
 	module, err := madeModule(&raw, err)
@@ -84,19 +83,12 @@ func NewCustomModule(kind string, options *ModuleOptions, forward ForwardFunc) (
 
 // run is a forward as the library calls it.
 func (c *custom) run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int, error) {
-	nInputs, nParameters := len(inputs), int(info.NParameters)
-	parameters, buffers := unsafe.Slice(info.Parameters, nParameters), unsafe.Slice(info.Buffers, int(info.NBuffers))
-	call, scope, tensors, lent := c.newFrame(nInputs + nParameters + len(buffers))
-	defer scope.Close()
-	lendTo(tensors, lent, scope, inputs, parameters, buffers)
-	// One by one: a literal would be made aside, and copied.
-	call.IsTraining = info.IsTraining != 0
-	call.Kind = c.kind
-	call.Parameters = lent[nInputs : nInputs+nParameters : nInputs+nParameters]
-	call.Buffers = lent[nInputs+nParameters:]
-	call.Scope = scope
-	call.custom = c
-	results, err := c.forward(call, lent[:nInputs:nInputs])
+	parameters, buffers := unsafe.Slice(info.Parameters, int(info.NParameters)), unsafe.Slice(info.Buffers, int(info.NBuffers))
+	frame := c.newFrame(frameSizes{len(inputs), len(parameters), len(buffers)})
+	defer frame.scope.Close()
+	frame.call.IsTraining = info.IsTraining != 0
+	given := frame.lend(inputs, parameters, buffers)
+	results, err := c.forward(&frame.call, given)
 	if err != nil {
 		return 0, err
 	}
@@ -107,36 +99,6 @@ func (c *custom) run(info *capi.ForwardInfo, inputs, outputs []capi.Tensor) (int
 		return 0, err
 	}
 	return len(results), give(results, outputs, inputs, parameters, buffers)
-}
-
-// framesAtOnce is how many frames are made together.
-const framesAtOnce = 8
-
-// frames are what runs of a ForwardFunc are lent, for several runs of a module, because to make them one by one would cost as much as a
-// whole call of the library's. The program may keep any of it, so that no later run can have the same.
-type frames struct {
-	used    int
-	each    int // tensors of a frame
-	calls   [framesAtOnce]ForwardCall
-	scopes  [framesAtOnce]Scope
-	tensors []Tensor
-	lent    []*Tensor
-}
-
-// newFrame returns a frame for n tensors.
-func (c *custom) newFrame(n int) (*ForwardCall, *Scope, []Tensor, []*Tensor) {
-	made, _ := c.frames.Get().(*frames)
-	if made == nil || made.each != n {
-		made = &frames{each: n, tensors: make([]Tensor, framesAtOnce*n), lent: make([]*Tensor, framesAtOnce*n)}
-	}
-	i := made.used
-	made.used++
-	if made.used < framesAtOnce {
-		c.frames.Put(made)
-	}
-	scope, from, to := &made.scopes[i], i*n, (i+1)*n
-	scope.late = true
-	return &made.calls[i], scope, made.tensors[from:to], made.lent[from:to:to]
 }
 
 // released closes the children, which nothing runs any more.
@@ -165,29 +127,16 @@ func (m *Module) share(custom *custom) {
 	}
 }
 
-// lendAll is what lend makes of each tensor of the lists, one after the other, and nil of one that is left out.
-func lendAll(scope *Scope, lists ...[]capi.Tensor) []*Tensor {
-	n := 0
-	for _, list := range lists {
-		n += len(list)
-	}
-	lent := make([]*Tensor, n)
-	lendTo(make([]Tensor, n), lent, scope, lists...)
-	return lent
-}
-
-func lendTo(tensors []Tensor, lent []*Tensor, scope *Scope, lists ...[]capi.Tensor) {
-	i := 0
-	for _, list := range lists {
-		for _, raw := range list {
-			if raw.ID != 0 {
-				tensor := &tensors[i]
-				tensor.id, tensor.scope = raw.ID, scope
-				lent[i] = tensor
-			}
-			i++
+// lendAll is what lend makes of each tensor of a list, and nil of one that is left out.
+func lendAll(scope *Scope, list []capi.Tensor) []*Tensor {
+	tensors, lent := make([]Tensor, len(list)), make([]*Tensor, len(list))
+	for i, raw := range list {
+		if raw.ID != 0 {
+			tensors[i].id, tensors[i].scope = raw.ID, scope
+			lent[i] = &tensors[i]
 		}
 	}
+	return lent
 }
 
 func allMade(tensors []*Tensor) error {

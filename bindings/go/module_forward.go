@@ -17,19 +17,25 @@ func (m *Module) Forward(inputs ...*Tensor) *Tensor {
 	if len(inputs) > capi.MaxForwardInputs {
 		return m.forwardMany(inputs)
 	}
-	var given capi.ForwardInputs
-	for _, input := range inputs {
-		if err := input.optional(); err != nil {
-			return failed(err)
+	var given [capi.MaxForwardInputs]capi.Tensor
+	var scope *Scope
+	for i, input := range inputs {
+		if input == nil {
+			continue
 		}
-		given.Add(input.raw())
+		if input.aside != nil && input.aside.err != nil {
+			return failed(input.aside.err)
+		}
+		if scope == nil {
+			scope = input.scope
+		}
+		given[i] = input.raw()
 	}
-	scope := scopeOf(inputs)
 	into, err := scope.open()
 	if err != nil {
 		return failed(err)
 	}
-	output, err := capi.ModuleForwardFirst(m.raw(), given, into)
+	output, err := capi.ModuleForwardFirst(m.raw(), into, len(inputs), &given)
 	runtime.KeepAlive(m)
 	runtime.KeepAlive(inputs)
 	runtime.KeepAlive(scope)

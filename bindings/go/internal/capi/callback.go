@@ -27,7 +27,7 @@ import (
 type (
 	// LogFunc is what NewUserData holds for LogCallback.
 	LogFunc func(record *LogRecord)
-	// Forward is what NewUserData holds for ForwardCallback. Run writes at most len(outputs) tensors and returns their number. Released
+	// Forward is what NewUserData holds, by its address, for ForwardCallback. Run writes at most len(outputs) tensors and returns their number. Released
 	// is called after the last run.
 	Forward struct {
 		Run      func(info *ForwardInfo, inputs, outputs []Tensor) (int, error)
@@ -180,7 +180,7 @@ var errOutput = errors.New("the callback returned no tensor")
 
 //export fsdp2GoRelease
 func fsdp2GoRelease(userData unsafe.Pointer) {
-	forward, isForward := functionOf[any](userData).(Forward)
+	forward, isForward := functionOf[any](userData).(*Forward)
 	DropUserData(userData)
 	if isForward {
 		forward.Released()
@@ -200,9 +200,10 @@ func fsdp2GoLog(record *C.fsdp2_log_record, userData unsafe.Pointer) {
 //export fsdp2GoForward
 func fsdp2GoForward(info *C.fsdp2_forward_info, inputs *C.fsdp2_tensor, nInputs C.size_t, outputs *C.fsdp2_tensor, capacity C.size_t,
 	nOutputs *C.size_t, userData unsafe.Pointer) C.fsdp2_status {
+	// Not functionOf, which looks its type up: programs run forwards as often as operators.
+	forward := (*kept.table.Load())[*(*int)(userData)].(*Forward)
 	return protect(func() error {
-		n, err := functionOf[Forward](userData).Run((*ForwardInfo)(unsafe.Pointer(info)),
-			tensors(inputs, nInputs), tensors(outputs, capacity))
+		n, err := forward.Run((*ForwardInfo)(unsafe.Pointer(info)), tensors(inputs, nInputs), tensors(outputs, capacity))
 		*nOutputs = C.size_t(n)
 		return err
 	})

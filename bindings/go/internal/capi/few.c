@@ -67,19 +67,23 @@ static void destroy_others(const fsdp2_tensor* outputs, size_t n) {
   for (i = 1; i < n; ++i) fsdp2_go_library.tensor_destroy(outputs[i]);
 }
 
-fsdp2_go_first fsdp2_go_forward_few(fsdp2_module module, fsdp2_go_few_tensors inputs,
-                                    size_t n_inputs, fsdp2_scope scope) {
+fsdp2_go_first fsdp2_go_forward_few(uint64_t module, uint64_t scope, size_t n_inputs,
+                                    uint64_t input0, uint64_t input1, uint64_t input2,
+                                    uint64_t input3) {
+  const fsdp2_module called = {module};
+  const fsdp2_scope within = {scope};
+  const fsdp2_tensor inputs[FSDP2_GO_FEW_FORWARD_INPUTS] = {{input0}, {input1}, {input2}, {input3}};
   fsdp2_tensor outputs[FSDP2_MAX_OUTPUTS];
   fsdp2_go_first first = {NULL, {0}};
   fsdp2_status status;
   size_t needed = 0;
   if (!fsdp2_go_is_loaded()) return not_loaded();
-  status = fsdp2_go_library.module_forward(module, inputs.tensors, n_inputs, 0, outputs,
-                                           FSDP2_MAX_OUTPUTS, &needed);
+  status = fsdp2_go_library.module_forward(called, inputs, n_inputs, 0, outputs, FSDP2_MAX_OUTPUTS,
+                                           &needed);
   if (status != FSDP2_OK) return failed(status);
   destroy_others(outputs, needed);
-  if (needed > 0 && scope.id != 0) {
-    first.error = fsdp2_go_check(fsdp2_go_library.scope_add(scope, outputs, 1));
+  if (needed > 0 && scope != 0) {
+    first.error = fsdp2_go_check(fsdp2_go_library.scope_add(within, outputs, 1));
     if (first.error != NULL) fsdp2_go_library.tensor_destroy(outputs[0]);
   }
   if (needed > 0 && first.error == NULL) first.tensor = outputs[0];

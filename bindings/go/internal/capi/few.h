@@ -11,6 +11,7 @@ enum {
   FSDP2_GO_FEW_ELEMENTS = 8,
   FSDP2_GO_FEW_NAME = 127,
   FSDP2_GO_FEW_DIMS = 4,
+  FSDP2_GO_FEW_FORWARD_INPUTS = 4,
 };
 
 /* A fsdp2_value. Its bits are an integer, those of a number, the id of a tensor or, for a list of
@@ -28,10 +29,6 @@ typedef struct fsdp2_go_few {
   uint64_t elements[FSDP2_GO_FEW_ELEMENTS];
 } fsdp2_go_few;
 
-typedef struct fsdp2_go_few_tensors {
-  fsdp2_tensor tensors[FSDP2_GO_FEW_INPUTS];
-} fsdp2_go_few_tensors;
-
 typedef struct fsdp2_go_few_sizes {
   int64_t sizes[FSDP2_GO_FEW_DIMS];
 } fsdp2_go_few_sizes;
@@ -44,9 +41,10 @@ typedef struct fsdp2_go_first {
 
 /* The name has n_name bytes, at most FSDP2_GO_FEW_NAME. */
 fsdp2_go_first fsdp2_go_op_few(const char* name, size_t n_name, fsdp2_go_few call);
-/* The output goes into the scope unless that is {0}. */
-fsdp2_go_first fsdp2_go_forward_few(fsdp2_module module, fsdp2_go_few_tensors inputs,
-                                    size_t n_inputs, fsdp2_scope scope);
+/* Ids of handles, which registers take. The output goes into the scope unless that is 0. */
+fsdp2_go_first fsdp2_go_forward_few(uint64_t module, uint64_t scope, size_t n_inputs,
+                                    uint64_t input0, uint64_t input1, uint64_t input2,
+                                    uint64_t input3);
 
 /* fsdp2_tensor_from_buffer. Go does not look for pointers in what a pointer to char points to. */
 fsdp2_go_first fsdp2_go_tensor_few(const char* data, size_t n_bytes, int32_t dtype,

@@ -160,26 +160,17 @@ func (o *Op) RunFirst(flags uint32, scope Scope) (Tensor, error) {
 }
 
 // MaxForwardInputs is how many inputs ModuleForwardFirst takes.
-const MaxForwardInputs = C.FSDP2_GO_FEW_INPUTS
+const MaxForwardInputs = C.FSDP2_GO_FEW_FORWARD_INPUTS
 
-// ForwardInputs are the inputs of ModuleForwardFirst.
-type ForwardInputs struct {
-	tensors C.fsdp2_go_few_tensors
-	n       int
-}
-
-// Add adds an input, which a zero one leaves out.
-func (f *ForwardInputs) Add(tensor Tensor) {
-	f.tensors.tensors[f.n].id = C.uint64_t(tensor.ID)
-	f.n++
-}
-
-// ModuleForwardFirst calls fsdp2_module_forward and returns the first output, which goes into the scope unless that is a zero one; the
-// others are destroyed.
-func ModuleForwardFirst(module Module, inputs ForwardInputs, scope Scope) (Tensor, error) {
-	first := C.fsdp2_go_forward_few(*(*C.fsdp2_module)(unsafe.Pointer(&module)), inputs.tensors, C.size_t(inputs.n),
-		*(*C.fsdp2_scope)(unsafe.Pointer(&scope)))
-	return Tensor{uint64(first.tensor.id)}, check(first.error)
+// ModuleForwardFirst calls fsdp2_module_forward with the first n of the inputs, of which a zero one is left out, and returns the first
+// output, which goes into the scope unless that is a zero one; the others are destroyed.
+func ModuleForwardFirst(module Module, scope Scope, n int, inputs *[MaxForwardInputs]Tensor) (Tensor, error) {
+	first := C.fsdp2_go_forward_few(C.uint64_t(module.ID), C.uint64_t(scope.ID), C.size_t(n), C.uint64_t(inputs[0].ID),
+		C.uint64_t(inputs[1].ID), C.uint64_t(inputs[2].ID), C.uint64_t(inputs[3].ID))
+	if first.error == nil {
+		return Tensor{uint64(first.tensor.id)}, nil
+	}
+	return Tensor{}, check(first.error)
 }
 
 // MaxFewDims is how many dims TensorFromFew takes.
