@@ -78,13 +78,14 @@ typedef struct fsdp2_step_options {
    * have been loaded from a checkpoint (not partially). Parameters that a forward reads without
    * gradients too, detached, have their new values for the rest of backward. */
   int32_t update_in_backward;
-  /* 1, on GPUs: forward and backward of a step become a CUDA graph. The first 3 steps of a shape run
-   * as without it, the next one is recorded, and later ones are replays of it, for which the host
-   * does next to nothing. They differ in nothing else. Each of up to 4 graphs keeps the memory of a
-   * step's results; steps of further shapes run as without it, and so do all, with a warning, if one
-   * cannot be recorded because its forward or backward waits for the GPU. A step whose inputs the
-   * host reads (boundaries of packed sequences) or whose units have hooks is not replayed.
-   * Not yet run on a GPU: it is compiled, and its order is proved on recording devices. */
+  /* 1, on GPUs: forward and backward of a step become a CUDA graph. The first 3 steps of a shape
+   * run as without it, the next one is recorded, and later ones are replays of it, for which the
+   * host does next to nothing. They differ in nothing else. Each of up to 4 graphs keeps the memory
+   * of a step's results; steps of further shapes run as without it, and so do all, with a warning,
+   * if one cannot be recorded because its forward or backward waits for the GPU. A step whose
+   * inputs the host reads (boundaries of packed sequences) or whose units have hooks is not
+   * replayed. Not yet run on a GPU: it is compiled, and its order is proved on recording devices.
+   */
   int32_t cuda_graph;
 } fsdp2_step_options;
 /* clang-format off */
