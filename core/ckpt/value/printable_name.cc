@@ -1,5 +1,7 @@
 #include "core/ckpt/value/printable_name.h"
 
+#include "core/base/text.h"
+
 namespace fsdp2::ckpt {
 
 namespace {
@@ -29,6 +31,9 @@ std::string printable_name(std::string_view name) {
     if (is_control(byte)) {
       byte = '?';
     }
+  }
+  while (const auto malformed = find_malformed_utf8(text)) {
+    text[*malformed] = '?';
   }
   return length < name.size() ? text + "..." : text;
 }

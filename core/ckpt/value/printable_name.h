@@ -6,7 +6,8 @@
 
 namespace fsdp2::ckpt {
 
-// The name itself; control characters as '?', and cut with "..." after 200 bytes.
+// The name itself; control characters and bytes that are no UTF-8 as '?', and cut with "..." after
+// 200 bytes.
 std::string printable_name(std::string_view name);
 
 }  // namespace fsdp2::ckpt

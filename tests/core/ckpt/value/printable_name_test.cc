@@ -17,6 +17,12 @@ TEST(PrintableName, ControlCharactersAreReplaced) {
   EXPECT_EQ(printable_name(std::string("a\nb\x1b[0m\0\x7f", 9)), "a?b?[0m??");
 }
 
+TEST(PrintableName, BytesThatAreNoUtf8AreReplaced) {
+  EXPECT_EQ(printable_name("a\xaf.b"), "a?.b");
+  EXPECT_EQ(printable_name("\xc3"), "?");
+  EXPECT_EQ(printable_name(std::string(201, '\xff')), std::string(200, '?') + "...");
+}
+
 TEST(PrintableName, LongNamesAreCut) {
   EXPECT_EQ(printable_name(std::string(200, 'x')), std::string(200, 'x'));
   EXPECT_EQ(printable_name(std::string(201, 'x')), std::string(200, 'x') + "...");
