@@ -12,7 +12,7 @@
 
 namespace fsdp2::capi {
 
-void call_back(const std::string& what, const std::function<fsdp2_status()>& function,
+void call_back(const std::string& what, c10::function_ref<fsdp2_status()> function,
                Nested lets_in) {
   ErrorRecord before = std::exchange(error_record(), ErrorRecord());
   const fsdp2_status status = [&] {
@@ -32,8 +32,17 @@ LentTensor::LentTensor(at::Tensor tensor) : handle_(give_tensor(std::move(tensor
 
 LentTensor::~LentTensor() { HandleTable::global().remove_if_there(handle_.id, Kind::kTensor); }
 
+LentTensors::~LentTensors() {
+  for (const fsdp2_tensor handle : handles_) {
+    HandleTable::global().remove_if_there(handle.id, Kind::kTensor);
+  }
+}
+
 void LentTensors::lend(const at::Tensor& tensor) {
-  handles_.push_back(tensor.defined() ? lent_.emplace_back(tensor).handle() : fsdp2_tensor{});
+  fsdp2_tensor& handle = handles_.emplace_back();  // before there is a handle that could be lost
+  if (tensor.defined()) {
+    handle = give_tensor(tensor);
+  }
 }
 
 bool LentTensors::has(fsdp2_tensor handle) const {

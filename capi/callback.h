@@ -1,8 +1,8 @@
 // Calls of the caller's functions.
 #pragma once
 
-#include <deque>
-#include <functional>
+#include <c10/util/FunctionRef.h>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +18,7 @@ namespace fsdp2::capi {
 // callback, or a call inside it, left in this thread's record; otherwise the record stays what it
 // was. what: "all-reduce hook of unit 'a.b'". lets_in: calls of `function` that may share what
 // the call around it holds; others are kBusy on that.
-void call_back(const std::string& what, const std::function<fsdp2_status()>& function,
+void call_back(const std::string& what, c10::function_ref<fsdp2_status()> function,
                Nested lets_in = Nested::kReads);
 
 // A tensor as a handle for the time of a callback, which may have destroyed it.
@@ -38,12 +38,16 @@ class LentTensor {
 // Several of them; an undefined one is {0}.
 class LentTensors {
  public:
+  LentTensors() = default;
+  ~LentTensors();
+  LentTensors(const LentTensors&) = delete;
+  LentTensors& operator=(const LentTensors&) = delete;
+
   void lend(const at::Tensor& tensor);
   bool has(fsdp2_tensor handle) const;
   const std::vector<fsdp2_tensor>& handles() const { return handles_; }
 
  private:
-  std::deque<LentTensor> lent_;
   std::vector<fsdp2_tensor> handles_;
 };
 

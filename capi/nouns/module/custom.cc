@@ -22,6 +22,7 @@ namespace {
 
 // What a module's forward calls.
 struct ForwardFunction {
+  std::string what;  // for messages: "forward of Layer"
   fsdp2_forward_fn fn;
   std::shared_ptr<UserData> held;
   bool runs = false;  // read and changed by the one call that the module serves
@@ -30,9 +31,9 @@ struct ForwardFunction {
 // A forward that calls itself, or the one around it, would do so until the stack ends.
 class RunningOnce {
  public:
-  RunningOnce(ForwardFunction& function, const std::string& what) : function_(function) {
+  explicit RunningOnce(ForwardFunction& function) : function_(function) {
     FSDP2_CHECK(!function.runs, Code::kWrongState,
-                "{}: it is running already: expected a call of one of its children", what);
+                "{}: it is running already: expected a call of one of its children", function.what);
     function.runs = true;
   }
   ~RunningOnce() { function_.runs = false; }
@@ -61,8 +62,8 @@ std::vector<at::Tensor> take_outputs(const fsdp2_tensor* outputs, size_t count,
 
 c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& module,
                         const nn::Values& values) {
-  const std::string what = fmt::format("forward of {}", module.kind());
-  const RunningOnce running(function, what);
+  const std::string& what = function.what;
+  const RunningOnce running(function);
   LentTensors inputs;
   LentTensors parameters;
   LentTensors buffers;
@@ -104,6 +105,7 @@ uint64_t create_custom(const char* kind, const fsdp2_module_options* options, fs
   const std::string name = read_text(kind, kMaxName, "kind");
   check_not_null(fn, "fn");
   const auto function = std::make_shared<ForwardFunction>();
+  function->what = "forward of " + name;
   function->fn = fn;
   function->held = std::make_shared<UserData>(user_data);
   const uint64_t id = give_custom(options, [&](const nn::LayerSettings& settings) {
