@@ -1,6 +1,8 @@
 package fsdp2_test
 
 import (
+	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -70,4 +72,34 @@ func dropTensors(t *testing.T) {
 			go scope.Use(x).Add(x).Close()
 		}
 	}
+}
+
+// The library's memory is what counts, not Go's: a tensor of 4 MiB is a few bytes here.
+func TestForgottenTensorsDoNotPileUp(t *testing.T) {
+	data := make([]float32, 1<<20)
+	before, peak := residentBytes(t), int64(0)
+	for i := 0; i < 1536; i++ {
+		if _, err := fsdp2.FromSlice(data); err != nil {
+			t.Fatal(err)
+		}
+		if now := residentBytes(t) - before; now > peak {
+			peak = now
+		}
+	}
+	if peak > 4<<30 {
+		t.Errorf("6 GiB of tensors that nothing refers to: expected the process to grow by 1 GiB or little more, found %d MiB", peak>>20)
+	}
+	noHandles(t)
+}
+
+func residentBytes(t *testing.T) int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skip(err)
+	}
+	var all, resident int64
+	if _, err := fmt.Sscan(string(text), &all, &resident); err != nil {
+		t.Fatal(err)
+	}
+	return resident * int64(os.Getpagesize())
 }

@@ -15,7 +15,8 @@
 //
 // Everything that a call returns has a Close, which may come in any order and more than once: an object lives until nothing needs it
 // any more. What is never closed is closed by the garbage collector, at some time. The collector does not see how much memory a tensor
-// keeps, so a loop closes its tensors itself or has them in a Scope. A closed object answers with ErrStaleHandle.
+// keeps, so a loop closes its tensors itself or has them in a Scope; where tensors are forgotten, it also runs when the process has grown
+// by 1 GiB. A closed object answers with ErrStaleHandle.
 //
 // # Errors
 //

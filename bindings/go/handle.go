@@ -82,6 +82,7 @@ func takeGuard() *guard {
 	if taken == nil {
 		taken = &guard{}
 		runtime.SetFinalizer(taken, finalize)
+		lookAtMemory()
 	}
 	return taken
 }
