@@ -20,9 +20,11 @@ using ::testing::HasSubstr;
 
 class RecordedGraphs : public ::testing::Test {
  protected:
-  RecordedGraphs() {
+  RecordedGraphs() : x_(make()) { recorder(0).start(); }
+
+  static at::Tensor make() {
     install();
-    recorder(0).start();
+    return at::ones({4}, at::device(kDevice).dtype(at::kFloat));
   }
 
   static c10::Stream current() { return c10::impl::VirtualGuardImpl(kType).getStream(kDevice); }
@@ -41,7 +43,7 @@ class RecordedGraphs : public ::testing::Test {
   }
 
   inline static const at::Device kDevice{kType, 0};
-  const at::Tensor x_ = at::ones({4}, at::device(kDevice).dtype(at::kFloat));
+  const at::Tensor x_;
 };
 
 TEST_F(RecordedGraphs, WorkRunsWhenItIsReplayedAndNotBefore) {
