@@ -1,5 +1,6 @@
 #!/bin/bash
-# The generated files and copies that are in the repository, because cargo, go and Pkg build from there alone:
+# The generated files and copies that are in the repository: because cargo, go and Pkg build from there alone, and the API
+# reference (docs/api) because it is read there:
 #
 #   generated.sh update              writes them (./bazelw run //bindings:update)
 #   generated.sh check_ours          fails if one differs from what our generator makes of the headers (//bindings:generated_test)
@@ -17,6 +18,8 @@ file() {  # PATH COMMAND...: its output is the file
   "${@:2}" >"$fresh"
   if [[ $mode == update ]]; then
     cmp -s "$fresh" "$1" || cp "$fresh" "$1"
+  elif [[ ! -e $1 ]]; then
+    echo "$1 is missing" && status=1
   elif ! diff -u --label "$1" --label "from the headers" "$1" "$fresh"; then
     status=1
   fi
@@ -37,6 +40,24 @@ licences() {
   for package in go julia/FSDP2 rust/fsdp2 rust/fsdp2-sys; do file "bindings/$package/LICENSE" cat LICENSE; done
 }
 
+# The API reference: a page of each header. A page whose header is gone fails the check, and goes.
+docs() {
+  local header page
+  local -A pages=([docs/api/README.md]=1)
+  for header in include/fsdp2/*.h; do
+    page=${header##*/}
+    [[ $page == fsdp2.h ]] || pages[docs/api/${page%.h}.md]=1
+  done
+  for page in "${!pages[@]}"; do file "$page" page "${page##*/}"; done
+  for page in docs/api/*.md; do
+    [[ ${pages[$page]:-} ]] && continue
+    if [[ $mode == update ]]; then rm "$page"; else echo "$page is the page of no header" && status=1; fi
+  done
+}
+
+# shellcheck disable=SC2329  # called by file()
+page() { "$generate" docs include "$1" <bindings/coverage.txt; }
+
 ours() {
   go_headers
   licences
@@ -45,6 +66,7 @@ ours() {
   file bindings/go/internal/capi/layout.go "$generate" go_layout include
   file bindings/julia/FSDP2/src/libfsdp2.jl "$generate" julia include
   file bindings/coverage.txt coverage
+  docs
 }
 
 bindgens() {

@@ -1,9 +1,11 @@
 #include "bindings/generate/api.h"
 
+#include <algorithm>
 #include <cctype>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace generate {
 namespace {
@@ -24,12 +26,18 @@ class Parser {
     if (!file) throw std::runtime_error(path + ": cannot be read");
     std::stringstream text;
     text << file.rdbuf();
+    header_.name = path.substr(path.rfind('/') + 1);
     read_lines(text.str());
   }
 
   void run() {
     while (at_ < tokens_.size()) declaration();
     for (const auto& macro : init_macros_) take_defaults(macro);
+    auto& found = header_.declarations;  // macros come before what is made of tokens
+    std::stable_sort(found.begin(), found.end(), [](const Declaration& a, const Declaration& b) {
+      return a.first_line < b.first_line;
+    });
+    api_.contents.push_back(std::move(header_));
   }
 
  private:
@@ -50,6 +58,34 @@ class Parser {
     return text != std::string::npos && comment.compare(text, 5, "(opt)") == 0 ? " (opt) " : " ";
   }
 
+  // Without the marks around it and the stars that its lines begin with, but for the first, whose
+  // star is the text's ("*needed has ..."). The lines of a comment behind code have none, and are
+  // indented as far as the code is long.
+  static std::string text_of(const std::string& comment) {
+    std::istringstream lines(comment.substr(2));
+    std::string text;
+    bool is_first = true;
+    for (std::string line; std::getline(lines, line); is_first = false) {
+      const size_t begin = line.find_first_not_of(' ');
+      if (!is_first && begin != std::string::npos && line[begin] == '*') {
+        line.erase(0, begin + (line.compare(begin, 2, "* ") == 0 ? 2 : 1));
+      } else {
+        line.erase(0, std::min(begin, line.size()));
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += (text.empty() ? "" : "\n") + line;
+    }
+    return text;
+  }
+
+  // What says something to the reader: not what marks parameters, the guard's end, or a tool's.
+  void add_comment(const std::string& comment, int first, int last, bool behind_code) {
+    const std::string text = text_of(comment);
+    if (text == "(opt)" || text.rfind("clang-format o", 0) == 0) return;
+    if (text.rfind("FSDP2_", 0) == 0 && ends_with(text, "_H_")) return;
+    header_.comments.push_back({first, last, behind_code, text});
+  }
+
   void read_lines(const std::string& text) {
     std::string line;
     int number = 1, first = 1;
@@ -57,8 +93,12 @@ class Parser {
       if (i < text.size() && text.compare(i, 2, "/*") == 0) {
         const size_t end = text.find("*/", i + 2);
         if (end == std::string::npos) fail(number, "comment without an end");
-        line += mark_of(text.substr(i, end - i));
+        const std::string comment = text.substr(i, end - i);
+        const bool behind_code = line.find_first_not_of(' ') != std::string::npos;
+        line += mark_of(comment);
+        const int begin = number;
         for (; i < end + 1; ++i) number += text[i] == '\n';
+        add_comment(comment, begin, number, behind_code);
       } else if (i < text.size() && text.compare(i, 2, "\\\n") == 0) {
         ++number;
         ++i;
@@ -83,9 +123,21 @@ class Parser {
       if (ends_with(tokens[2].text, "_INIT")) {
         init_macros_.push_back({tokens[2].text, body});
       } else if (body.size() == 1 && is_digit(body[0].text[0])) {
-        api_.constants.push_back({tokens[2].text, number_of(body[0])});
+        declare(Declaration::kConstants, api_.constants.size(), number, number);
+        api_.constants.push_back({tokens[2].text, number_of(body[0]), number});
+      } else if (body.size() > 1 && body.back().text == "}") {
+        declare(Declaration::kInitializer, api_.initializers.size(), number, number);
+        api_.initializers.push_back(initializer(tokens));
       }
     }
+  }
+
+  // #define NAME {...} or #define NAME(first, second) {...}, without what is in the braces.
+  static std::string initializer(const std::vector<Token>& tokens) {
+    std::string text = tokens[2].text;
+    for (size_t i = 3; tokens[i].text != "{"; ++i)
+      text += tokens[i].text + (tokens[i].text == "," ? " " : "");
+    return text;
   }
 
   std::vector<Token> split(const std::string& line, int number) const {
@@ -180,10 +232,22 @@ class Parser {
     }
   }
 
+  void declare(Declaration::Kind kind, size_t index, int first, int last, size_t count = 1) {
+    header_.declarations.push_back({kind, index, count, first, last});
+  }
+
+  // What begins at `first` ends at the token that was read last.
+  void declare(Declaration::Kind kind, size_t index, int first) {
+    declare(kind, index, first, tokens_[at_ - 1].line);
+  }
+
   void enumeration() {
+    const int first = tokens_[at_ - 1].line;
+    const size_t index = api_.constants.size();
     expect("{");
     do {
       Constant constant;
+      constant.line = peek().line;
       constant.name = word();
       expect("=");
       constant.value = number_of(next());
@@ -191,9 +255,12 @@ class Parser {
     } while (accept(","));
     expect("}");
     expect(";");
+    declare(Declaration::kConstants, index, first, tokens_[at_ - 1].line,
+            api_.constants.size() - index);
   }
 
   void type_definition() {
+    const int first = tokens_[at_ - 1].line;
     if (accept("struct")) {
       Struct found;
       found.name = word();
@@ -202,6 +269,7 @@ class Parser {
       if (word() != found.name)
         fail(peek().line, "struct " + found.name + " has a typedef of another name");
       expect(";");
+      declare(Declaration::kStruct, api_.structs.size(), first);
       api_.structs.push_back(found);
       return;
     }
@@ -213,7 +281,10 @@ class Parser {
       callback.name = word();
       expect(")");
       callback.parameters = parameters();
+      expect(";");
+      declare(Declaration::kCallback, api_.callbacks.size(), first);
       api_.callbacks.push_back(callback);
+      return;
     } else if (const std::string name = word();
                result.base != "int32_t" || name != "fsdp2_status") {
       fail(peek().line, "typedef " + name +
@@ -224,29 +295,35 @@ class Parser {
 
   void fields(Struct& found) {
     const size_t first = found.fields.size();
+    bool optional = accept("(opt)");  // in a comment above the field
+    const int line = peek().line;
     const Type base = base_type();
     do {
       Variable field;
       field.type = base;
       stars(field.type);
       field.name = word();
+      field.line = line;
       if (accept("[")) {
+        field.count_name = peek().text;
         field.count = constant(next());
         expect("]");
       }
       found.fields.push_back(field);
     } while (accept(","));
     expect(";");
-    if (!accept("(opt)")) return;
-    for (size_t i = first; i < found.fields.size(); ++i) found.fields[i].optional = true;
+    if (peek().line == tokens_[at_ - 1].line) optional = accept("(opt)") || optional;
+    for (size_t i = first; i < found.fields.size(); ++i) found.fields[i].optional = optional;
   }
 
   void function(const Type& result) {
     Function function;
+    const int first = tokens_[at_ - 1].line;
     function.result = result;
     function.name = word();
     function.parameters = parameters();
     expect(";");
+    declare(Declaration::kFunction, api_.functions.size(), first);
     api_.functions.push_back(function);
   }
 
@@ -331,6 +408,7 @@ class Parser {
 
   const std::string path_;
   Api& api_;
+  Header header_;
   std::vector<Token> tokens_;
   std::vector<Macro> init_macros_;
   size_t at_ = 0;

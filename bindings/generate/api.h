@@ -22,13 +22,16 @@ struct Type {
 struct Variable {  // a field or a parameter
   Type type;
   std::string name;
-  int64_t count = 0;      // of elements if it is an array, else 0
-  bool optional = false;  // marked (opt): may be NULL
+  int64_t count = 0;       // of elements if it is an array, else 0
+  std::string count_name;  // as the header spells it
+  bool optional = false;   // marked (opt): may be NULL
+  int line = 0;            // of a field: where its declaration begins
 };
 
 struct Constant {  // an enumerator or a numeric macro
   std::string name;
   int64_t value = 0;
+  int line = 0;
 };
 
 struct Struct {
@@ -49,13 +52,35 @@ struct Function {
   bool can_fail() const { return result.base == "fsdp2_status" && result.pointers == 0; }
 };
 
+struct Comment {
+  int first_line = 0, last_line = 0;
+  bool behind_code = false;  // on its first line
+  std::string text;          // without its stars; lines are kept, and what they are indented by
+};
+
+struct Declaration {
+  enum Kind { kConstants, kStruct, kCallback, kFunction, kInitializer };
+  Kind kind = kConstants;
+  size_t index = 0, count = 1;  // in the list of its kind
+  int first_line = 0, last_line = 0;
+};
+
+// One header as it is read from top to bottom.
+struct Header {
+  std::string name;
+  std::vector<Comment> comments;
+  std::vector<Declaration> declarations;
+};
+
 struct Api {
   std::vector<std::string> headers;  // in the order that declares before it uses
+  std::vector<Header> contents;      // of each header that was parsed
   std::vector<Constant> constants;
   std::vector<Struct> structs;
   std::vector<Function> callbacks;  // function pointer types
   std::vector<Function> functions;
-  std::vector<std::string> opaque;  // structs that are only declared
+  std::vector<std::string> opaque;        // structs that are only declared
+  std::vector<std::string> initializers;  // macros: "FSDP2_INT(value)"
 
   const Struct* find_struct(const std::string& name) const;
   bool is_callback(const std::string& name) const;

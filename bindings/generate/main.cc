@@ -2,8 +2,10 @@
 //
 //   generate model_check|functions|go_calls|go|go_layout|julia|swig INCLUDE_DIRECTORY
 //   generate coverage INCLUDE_DIRECTORY < bindings/coverage.txt
+//   generate docs INCLUDE_DIRECTORY PAGE < bindings/coverage.txt
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <string>
@@ -24,13 +26,15 @@ generate::Api read_headers(const std::string& directory) {
     api.headers.push_back(name);
     generate::parse_header(directory + "/fsdp2/" + name, api);
   }
+  generate::parse_header(directory + "/fsdp2/fsdp2.h", api);
   return api;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)(const generate::Api&, std::ostream&)> writers = {
+  const std::string page = argc == 4 ? argv[3] : "";
+  const std::map<std::string, std::function<void(const generate::Api&, std::ostream&)>> writers = {
       {"model_check", generate::write_model_check},
       {"functions", generate::write_functions},
       {"go_calls", generate::write_go_calls},
@@ -40,11 +44,14 @@ int main(int argc, char** argv) {
       {"swig", generate::write_swig},
       {"coverage", [](const generate::Api& api,
                       std::ostream& out) { generate::write_coverage(api, std::cin, out); }},
+      {"docs", [&page](const generate::Api& api,
+                       std::ostream& out) { generate::write_docs(api, page, std::cin, out); }},
   };
-  const auto writer = argc == 3 ? writers.find(argv[1]) : writers.end();
-  if (writer == writers.end()) {
+  const auto writer = argc == 3 || !page.empty() ? writers.find(argv[1]) : writers.end();
+  if (writer == writers.end() || page.empty() == (writer->first == "docs")) {
     std::cerr << "usage: generate model_check|functions|go_calls|go|go_layout|julia|swig|coverage "
-                 "INCLUDE_DIRECTORY\n";
+                 "INCLUDE_DIRECTORY\n"
+                 "       generate docs INCLUDE_DIRECTORY PAGE\n";
     return 2;
   }
   try {

@@ -31,6 +31,10 @@ void write_swig(const Api& api, std::ostream& out);
 // says stays.
 void write_coverage(const Api& api, std::istream& old, std::ostream& out);
 
+// Markdown: one page of docs/api, such as "mesh.md" or "README.md". coverage: coverage.txt, for how
+// each language offers a function.
+void write_docs(const Api& api, const std::string& page, std::istream& coverage, std::ostream& out);
+
 // The type as C spells it, with a space where a name may follow: "const char *".
 std::string c_spelling(const Type& type);
 // "FSDP2_MESH_OPTIONS_INIT" of "fsdp2_mesh_options".

@@ -25,39 +25,35 @@
 #endif
 
 typedef int32_t fsdp2_status;
+/* What a call returns. The hundreds digit is the class: 1 the caller's mistake, 2 something that is
+ * not available, 3 memory, 4 communication and devices, 5 the caller's functions, 6 data, 9 a
+ * defect of this library. */
 enum {
   FSDP2_OK = 0,
-  /* 1xx: the caller's mistake */
-  FSDP2_E_NULL_ARGUMENT = 101,
-  FSDP2_E_INVALID_HANDLE = 102, /* null, or never given out */
-  FSDP2_E_STALE_HANDLE = 103,   /* destroyed */
-  FSDP2_E_HANDLE_KIND = 104,    /* a handle of the wrong kind */
-  FSDP2_E_STRUCT_SIZE = 105,
-  FSDP2_E_INVALID_ARGUMENT = 106,
-  FSDP2_E_BUFFER_TOO_SMALL = 107,
-  FSDP2_E_BUSY = 108, /* another thread is inside this object */
-  FSDP2_E_WRONG_STATE = 109,
-  /* 2xx: not available */
-  FSDP2_E_NOT_FOUND = 201,
-  FSDP2_E_UNSUPPORTED = 202,
-  FSDP2_E_ABI_MISMATCH = 203,
-  FSDP2_E_IO = 204,
-  /* 3xx: memory */
-  FSDP2_E_OUT_OF_MEMORY = 301, /* or out of threads */
-  FSDP2_E_DEVICE_MEMORY = 302,
-  /* 4xx: communication and devices */
-  FSDP2_E_COMM = 401,
-  FSDP2_E_TIMEOUT = 402,
-  FSDP2_E_PEER_FAILED = 403, /* another rank failed first; the message is that rank's */
-  FSDP2_E_DEVICE_LOST = 404,
-  /* 5xx: user code */
-  FSDP2_E_CALLBACK = 501,
-  FSDP2_E_CANCELLED = 502, /* reserved: nothing gives it yet, see convention 11 of fsdp2.h */
-  /* 6xx: data */
-  FSDP2_E_CORRUPT_DATA = 601,
-  FSDP2_E_NOT_FINITE = 602, /* a loss or gradients with infinities or NaN */
-  /* 9xx: a defect of this library */
-  FSDP2_E_INTERNAL = 901
+  FSDP2_E_NULL_ARGUMENT = 101,    /* a pointer that is required */
+  FSDP2_E_INVALID_HANDLE = 102,   /* null, or never given out */
+  FSDP2_E_STALE_HANDLE = 103,     /* destroyed */
+  FSDP2_E_HANDLE_KIND = 104,      /* a handle of the wrong kind */
+  FSDP2_E_STRUCT_SIZE = 105,      /* struct_size was not set, or says too much */
+  FSDP2_E_INVALID_ARGUMENT = 106, /* a value, or values that contradict each other */
+  FSDP2_E_BUFFER_TOO_SMALL = 107, /* *needed has the length that it takes */
+  FSDP2_E_BUSY = 108,             /* another thread is inside this object */
+  FSDP2_E_WRONG_STATE = 109,      /* the call is right, but not now */
+  FSDP2_E_NOT_FOUND = 201,        /* a file, a name */
+  FSDP2_E_UNSUPPORTED = 202,      /* what this library, LibTorch or the machine cannot do */
+  FSDP2_E_ABI_MISMATCH = 203,     /* headers, library and LibTorch that do not fit together */
+  FSDP2_E_IO = 204,               /* the file system refused */
+  FSDP2_E_OUT_OF_MEMORY = 301,    /* or out of threads */
+  FSDP2_E_DEVICE_MEMORY = 302,    /* the device's */
+  FSDP2_E_COMM = 401,             /* a connection could not be made, or broke */
+  FSDP2_E_TIMEOUT = 402,          /* a rank did not come within timeout_ms */
+  FSDP2_E_PEER_FAILED = 403,      /* another rank failed first; the message is that rank's */
+  FSDP2_E_DEVICE_LOST = 404,      /* the device takes no more work */
+  FSDP2_E_CALLBACK = 501,         /* a function of the caller's returned a failure */
+  FSDP2_E_CANCELLED = 502,        /* reserved: nothing gives it yet, see convention 11 of fsdp2.h */
+  FSDP2_E_CORRUPT_DATA = 601,     /* a file is not what it should be */
+  FSDP2_E_NOT_FINITE = 602,       /* a loss or gradients with infinities or NaN */
+  FSDP2_E_INTERNAL = 901          /* please report it */
 };
 
 /* Element types. The numbers are fixed. In options, FSDP2_DTYPE_KEEP means "leave it as it is". */

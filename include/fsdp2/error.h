@@ -33,10 +33,10 @@ FSDP2_API fsdp2_status fsdp2_error_last(fsdp2_error_info* out);
  * made. */
 FSDP2_API fsdp2_status fsdp2_error_take(fsdp2_error_info* out, char* buf, size_t cap,
                                         size_t* needed);
-/* The message alone; never NULL. */
+/* Returns the message alone; never NULL. */
 FSDP2_API const char* fsdp2_error_message(void);
-/* The name of a status, such as "FSDP2_E_TIMEOUT". A number that this version does not know gets
- * the name of its class: "FSDP2_E_4XX". */
+/* Returns the name of a status, such as "FSDP2_E_TIMEOUT". A number that this version does not know
+ * gets the name of its class: "FSDP2_E_4XX". */
 FSDP2_API const char* fsdp2_status_name(fsdp2_status status);
 
 FSDP2_END_DECLS

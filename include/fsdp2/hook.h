@@ -27,7 +27,7 @@
 
 FSDP2_BEGIN_DECLS
 
-/* Inside a callback: sets the text that goes with `status`, one of the FSDP2_E_... of base.h, and
+/* Sets, inside a callback, the text that goes with `status`, one of the FSDP2_E_... of base.h, and
  * returns `status`; anything else is FSDP2_E_INVALID_ARGUMENT. */
 FSDP2_CALL fsdp2_callback_fail(fsdp2_status status, const char* message);
 
@@ -44,6 +44,7 @@ typedef struct fsdp2_all_reduce_info {
  * all-reduce, say. */
 typedef fsdp2_status (*fsdp2_all_reduce_hook_fn)(const fsdp2_all_reduce_info* info,
                                                  fsdp2_tensor gradients, void* user_data);
+/* Sets the hook of a unit; NULL: none. */
 FSDP2_CALL fsdp2_shard_set_all_reduce_hook(fsdp2_shard shard, const char* unit /*(opt)*/,
                                            fsdp2_all_reduce_hook_fn fn /*(opt)*/, void* user_data,
                                            fsdp2_release_fn release /*(opt)*/);
@@ -59,7 +60,7 @@ typedef struct fsdp2_gradient_info {
 /* Called when the gradient of this rank's rows of a parameter is complete for this backward. */
 typedef fsdp2_status (*fsdp2_gradient_ready_fn)(const fsdp2_gradient_info* info,
                                                 fsdp2_tensor gradient, void* user_data);
-/* recurse 1: for every unit below as well. */
+/* Sets the function; NULL: none. recurse 1: for every unit below as well. */
 FSDP2_CALL fsdp2_shard_set_gradient_ready(fsdp2_shard shard, const char* unit /*(opt)*/,
                                           int32_t recurse, fsdp2_gradient_ready_fn fn /*(opt)*/,
                                           void* user_data, fsdp2_release_fn release /*(opt)*/);
@@ -88,7 +89,7 @@ typedef fsdp2_status (*fsdp2_pre_all_gather_fn)(const fsdp2_gather_info* info, f
                                                 fsdp2_tensor* out, void* user_data);
 typedef fsdp2_status (*fsdp2_post_all_gather_fn)(const fsdp2_gather_info* info, fsdp2_tensor pieces,
                                                  fsdp2_tensor chunks, void* user_data);
-/* Pass both functions or neither. */
+/* Sets the unit's extension. Pass both functions, or neither for none. */
 FSDP2_CALL fsdp2_shard_set_all_gather_extension(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                 fsdp2_pre_all_gather_fn pre /*(opt)*/,
                                                 fsdp2_post_all_gather_fn post /*(opt)*/,

@@ -88,52 +88,54 @@ typedef struct fsdp2_loader_info {
   int64_t n_images;        /* in all windows; fsdp2_loader_get_images gives those of a batch */
   int64_t n_videos;        /* likewise; fsdp2_loader_get_videos */
   int64_t n_video_inputs;  /* of a forward that those of a batch are: 3 for qwen2_5_vl, 2 for
-                              qwen3_vl,  which takes no second_per_grid_ts; 0 without videos */
+                              qwen3_vl, which takes no second_per_grid_ts; 0 without videos */
 } fsdp2_loader_info;
 
-/* [c] Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not a whole number of tokens,
- * or a bad record, such as one whose image cannot be found), FSDP2_E_INVALID_ARGUMENT (less than
- * one window, a record that is too long, a global_batch that is not a multiple of ranks x
- * accumulate, options that differ between ranks). */
+/* [c] Opens a file of tokens, text or records. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_CORRUPT_DATA (not
+ * a whole number of tokens, or a bad record, such as one whose image cannot be found),
+ * FSDP2_E_INVALID_ARGUMENT (less than one window, a record that is too long, a global_batch that is
+ * not a multiple of ranks x accumulate, options that differ between ranks). */
 FSDP2_CALL fsdp2_loader_open(fsdp2_mesh mesh, const char* path, const fsdp2_loader_options* options,
                              fsdp2_loader* out);
-/* [c] Several files of one format as one, by weights, of which only the proportions count. Each
- * file has a fixed number of every 65536 windows, by its weight; the next window is always of the
- * file that is furthest behind. Each file has epochs of its own, in its order or shuffled by the
- * seed. The steps of an epoch are those that all files together have windows for. Errors: as
+/* [c] Opens several files of one format as one, by weights, of which only the proportions count.
+ * Each file has a fixed number of every 65536 windows, by its weight; the next window is always of
+ * the file that is furthest behind. Each file has epochs of its own, in its order or shuffled by
+ * the seed. The steps of an epoch are those that all files together have windows for. Errors: as
  * fsdp2_loader_open; FSDP2_E_INVALID_ARGUMENT for no file, more than 256, or a weight that is no
  * positive number or less than a 65536th of all. */
 FSDP2_CALL fsdp2_loader_open_mixture(fsdp2_mesh mesh, const char* const* paths,
                                      const double* weights, size_t n_paths,
                                      const fsdp2_loader_options* options, fsdp2_loader* out);
+/* Tells how much the files have. */
 FSDP2_CALL fsdp2_loader_get_info(fsdp2_loader loader, fsdp2_loader_info* out);
 /* Returns the next micro batch of this rank: tokens and labels, both i64
  * [global_batch/(ranks*accumulate), S]. Ranks that share sequences (ulysses_size of mesh.h) take
  * the same rows, and count as one. FSDP2_E_CORRUPT_DATA for a token outside the vocabulary, with
  * its position. */
 FSDP2_CALL fsdp2_loader_next(fsdp2_loader loader, fsdp2_tensor* tokens, fsdp2_tensor* labels);
-/* The positions of the tokens that the last fsdp2_loader_next returned, i64 of their shape: from 0
- * in each row, and anew in each record. fsdp2_module_forward takes them after the labels, and needs
- * them for records. FSDP2_E_WRONG_STATE before the first batch. */
+/* Returns the positions of the tokens that the last fsdp2_loader_next returned, i64 of their shape:
+ * from 0 in each row, and anew in each record. fsdp2_module_forward takes them after the labels,
+ * and needs them for records. FSDP2_E_WRONG_STATE before the first batch. */
 FSDP2_CALL fsdp2_loader_get_positions(fsdp2_loader loader, fsdp2_tensor* positions);
-/* Where the sequences of the last batch begin, among its tokens row by row: i64 [n + 1] on the
- * host, 0 first and the number of tokens last. fsdp2_module_forward takes them as its mask. A model
- * that sees images needs them in place of the positions, which it finds by itself then. Errors: as
- * fsdp2_loader_get_positions. */
+/* Returns where the sequences of the last batch begin, among its tokens row by row: i64 [n + 1] on
+ * the host, 0 first and the number of tokens last. fsdp2_module_forward takes them as its mask. A
+ * model that sees images needs them in place of the positions, which it finds by itself then.
+ * Errors: as fsdp2_loader_get_positions. */
 FSDP2_CALL fsdp2_loader_get_boundaries(fsdp2_loader loader, fsdp2_tensor* boundaries);
-/* The images of the last batch, in the order of its tokens, as fsdp2_module_forward takes them
- * after the mask: pixel_values f32 [patches, pixels of one] and image_grid_thw i64 [images, 3].
- * Both are {0} where the batch has none, which forward takes, too. Errors: as
+/* Returns the images of the last batch, in the order of its tokens, as fsdp2_module_forward takes
+ * them after the mask: pixel_values f32 [patches, pixels of one] and image_grid_thw i64 [images,
+ * 3]. Both are {0} where the batch has none, which forward takes, too. Errors: as
  * fsdp2_loader_get_positions. */
 FSDP2_CALL fsdp2_loader_get_images(fsdp2_loader loader, fsdp2_tensor* pixel_values,
                                    fsdp2_tensor* image_grid_thw);
-/* The videos of the last batch likewise, for the module after the images: pixel_values_videos,
- * video_grid_thw and second_per_grid_ts f64 [videos], the last of which is {0} for models that take
- * none. All are {0} where the batch has none. */
+/* Returns the videos of the last batch likewise, for the module after the images:
+ * pixel_values_videos, video_grid_thw and second_per_grid_ts f64 [videos], the last of which is {0}
+ * for models that take none. All are {0} where the batch has none. */
 FSDP2_CALL fsdp2_loader_get_videos(fsdp2_loader loader, fsdp2_tensor* pixel_values_videos,
                                    fsdp2_tensor* video_grid_thw, fsdp2_tensor* second_per_grid_ts);
-/* The number of steps taken from the loader so far; setting it says where to continue. */
+/* Returns the number of steps taken from the loader so far. */
 FSDP2_CALL fsdp2_loader_get_position(fsdp2_loader loader, int64_t* step);
+/* Says where to continue: after so many steps. */
 FSDP2_CALL fsdp2_loader_set_position(fsdp2_loader loader, int64_t step);
 FSDP2_API fsdp2_status fsdp2_loader_destroy(fsdp2_loader loader);
 /* Returns another handle to the same loader; see convention 2 of fsdp2.h. */

@@ -85,6 +85,7 @@ typedef struct fsdp2_module_info {
    * are not in it. */
   int64_t n_bytes;
 } fsdp2_module_info;
+/* Tells the module's size. */
 FSDP2_CALL fsdp2_module_get_info(fsdp2_module module, fsdp2_module_info* out);
 
 /* All parameters one by one, a tied parameter once, in an order that sharding does not change.
@@ -100,10 +101,12 @@ typedef struct fsdp2_module_parameter_info {
   int32_t n_dims, reserved;
   int64_t shape[FSDP2_MAX_DIMS]; /* global, row-major */
 } fsdp2_module_parameter_info;
+/* Returns the number of parameters, and tells one by its index, which is below it. */
 FSDP2_CALL fsdp2_module_get_parameter_count(fsdp2_module module, size_t* out);
 FSDP2_CALL fsdp2_module_get_parameter_info(fsdp2_module module, size_t index,
                                            fsdp2_module_parameter_info* out);
-/* name_index: 0 is the parameter's own name, the others are its ties. */
+/* Returns a name of a parameter. name_index: 0 is the parameter's own name, the others are its
+ * ties. */
 FSDP2_CALL fsdp2_module_get_parameter_name(fsdp2_module module, size_t index, size_t name_index,
                                            char* buf, size_t cap, size_t* needed);
 /* Finds a parameter by any of its names. FSDP2_E_NOT_FOUND if there is none. */
@@ -162,12 +165,14 @@ FSDP2_CALL fsdp2_module_tile_mlps(fsdp2_module module, size_t tiles, size_t* out
  * masks whichever rank has it. Checkpoints keep the state of its generator beside the random
  * generator ("fsdp2.rng"). */
 FSDP2_CALL fsdp2_module_train(fsdp2_module module, int32_t mode);
+/* Sets *out to 1 if the module is in training mode. */
 FSDP2_CALL fsdp2_module_is_training(fsdp2_module module, int32_t* out);
 
 enum { FSDP2_FORWARD_NO_GRAD = 1 };
-/* [c] if the module is sharded. Causal language models have one output: (tokens [B,S] i64) gives
- * logits [B,S,V]; (tokens, labels [B,S] i64) gives the mean cross-entropy, which leaves out labels
- * of -100. Two more inputs may follow, and {0} stands for one that is left out, labels included:
+/* [c] if the module is sharded. Runs forward. Causal language models have one output: (tokens [B,S]
+ * i64) gives logits [B,S,V]; (tokens, labels [B,S] i64) gives the mean cross-entropy, which leaves
+ * out labels of -100. Two more inputs may follow, and {0} stands for one that is left out, labels
+ * included:
  *   positions [B,S] i64: those of the rotary embedding, or the rows of the table of a model that
  *     has learned its positions; 0 to S - 1 without it. [3,B,S] for models with mrope_section in
  *     their config.json.
@@ -238,8 +243,8 @@ typedef struct fsdp2_evaluation {
   int64_t n_labels; /* that count, over all ranks */
   double loss;      /* their mean cross-entropy; NaN if there are none */
 } fsdp2_evaluation;
-/* [c] if the module is sharded. The loss of a batch without gradients, over the labels of all
- * ranks; otherwise as fsdp2_module_score. The mean of several batches is that of their losses
+/* [c] if the module is sharded. Returns the loss of a batch without gradients, over the labels of
+ * all ranks; otherwise as fsdp2_module_score. The mean of several batches is that of their losses
  * weighted by n_labels. */
 FSDP2_CALL fsdp2_module_evaluate(fsdp2_module module, const fsdp2_tensor* inputs, size_t n_inputs,
                                  const fsdp2_infer_options* options /*(opt)*/,

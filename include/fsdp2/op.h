@@ -13,20 +13,20 @@
 
 FSDP2_BEGIN_DECLS
 
-/* What a value is, and where it lies: the field in brackets. */
+/* What a value is, and where it lies: the field in brackets. From FSDP2_VALUE_DTYPE on they only go
+ * in. */
 enum {
   FSDP2_VALUE_NONE = 0,
-  FSDP2_VALUE_DEFAULT = 1, /* only goes in: as if the input were left out */
-  FSDP2_VALUE_TENSOR = 2,  /* [tensor] */
-  FSDP2_VALUE_INT = 3,     /* [integer] */
-  FSDP2_VALUE_DOUBLE = 4,  /* [number] */
-  FSDP2_VALUE_BOOL = 5,    /* [integer]: 0 or 1 */
-  /* The others only go in. */
-  FSDP2_VALUE_DTYPE = 6,  /* [integer]: FSDP2_DTYPE_... */
-  FSDP2_VALUE_STRING = 7, /* [data]: a text; also a device ("cpu", "cuda:0") or a memory format */
-  FSDP2_VALUE_INTS = 8,   /* [data, count]: int64_t; for a list of bools, each 0 or 1 */
-  FSDP2_VALUE_DOUBLES = 9,
-  FSDP2_VALUE_TENSORS = 10,  /* [data, count]: fsdp2_tensor; {0} is none */
+  FSDP2_VALUE_DEFAULT = 1,  /* only goes in: as if the input were left out */
+  FSDP2_VALUE_TENSOR = 2,   /* [tensor] */
+  FSDP2_VALUE_INT = 3,      /* [integer] */
+  FSDP2_VALUE_DOUBLE = 4,   /* [number] */
+  FSDP2_VALUE_BOOL = 5,     /* [integer]: 0 or 1 */
+  FSDP2_VALUE_DTYPE = 6,    /* [integer]: FSDP2_DTYPE_... */
+  FSDP2_VALUE_STRING = 7,   /* [data]: a text; also a device ("cpu", "cuda:0") or a memory format */
+  FSDP2_VALUE_INTS = 8,     /* [data, count]: int64_t; for a list of bools, each 0 or 1 */
+  FSDP2_VALUE_DOUBLES = 9,  /* [data, count]: double */
+  FSDP2_VALUE_TENSORS = 10, /* [data, count]: fsdp2_tensor; {0} is none */
   FSDP2_VALUE_GENERATOR = 11 /* [integer]: the id of a fsdp2_generator */
 };
 
@@ -80,7 +80,7 @@ enum { FSDP2_OP_NO_GRAD = 1 };
 FSDP2_CALL fsdp2_op_call(const char* name, const fsdp2_value* inputs, size_t n_inputs,
                          uint32_t flags, fsdp2_scope scope /*(opt)*/, fsdp2_value* outputs,
                          size_t cap, size_t* needed);
-/* The schema of an operator as text: "aten::relu(Tensor self) -> Tensor". Errors: as
+/* Returns the schema of an operator as text: "aten::relu(Tensor self) -> Tensor". Errors: as
  * fsdp2_op_call's of the name. */
 FSDP2_CALL fsdp2_op_get_schema(const char* name, char* buf, size_t cap, size_t* needed);
 

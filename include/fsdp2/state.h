@@ -36,9 +36,11 @@ typedef struct fsdp2_state_info {
   int32_t reserved;
   int64_t n_bytes; /* of this rank's chunks, also where it shares their memory; not of values */
 } fsdp2_state_info;
+/* Tells how many entries the state has, and how much memory. */
 FSDP2_CALL fsdp2_state_get_info(fsdp2_state state, fsdp2_state_info* out);
-/* The number of entries: first the tensors, one entry for each chunk, then the values. */
+/* Returns the number of entries: first the tensors, one entry for each chunk, then the values. */
 FSDP2_CALL fsdp2_state_get_count(fsdp2_state state, size_t* out);
+/* Returns the name of an entry. */
 FSDP2_CALL fsdp2_state_get_name(fsdp2_state state, size_t index, char* buf, size_t cap,
                                 size_t* needed);
 /* Returns this rank's (first) chunk, sharing its memory. FSDP2_E_NOT_FOUND if there is no such

@@ -8,7 +8,12 @@
 
 FSDP2_BEGIN_DECLS
 
-enum { FSDP2_SCHEDULE_CONSTANT = 0, FSDP2_SCHEDULE_LINEAR = 1, FSDP2_SCHEDULE_COSINE = 2 };
+/* How the learning rate goes on after the warm-up. */
+enum {
+  FSDP2_SCHEDULE_CONSTANT = 0, /* it stays at the optimizer's */
+  FSDP2_SCHEDULE_LINEAR = 1,   /* falls to min_lr_ratio of that in a straight line */
+  FSDP2_SCHEDULE_COSINE = 2    /* falls to the same in half a cosine */
+};
 
 /* What becomes of a step whose loss or gradient norm is infinite or NaN, in any dtype. All ranks
  * come to the same decision. It costs nothing while all is well: both numbers travel in the one
@@ -38,7 +43,7 @@ typedef struct fsdp2_step_options {
   uint32_t struct_size;
   int32_t accumulate;      /* micro batches per step */
   int32_t accumulate_last; /* 1: reduce gradients at the last micro batch only */
-  int32_t schedule;        /* after the warm-up */
+  int32_t schedule;        /* FSDP2_SCHEDULE_..., after the warm-up */
   int64_t warmup_steps;    /* lr * (s+1)/warmup; see start_lr_ratio */
   int64_t total_steps;     /* length of the schedule, warm-up included */
   double min_lr_ratio;     /* final learning rate, as a fraction of the optimizer's */
@@ -113,24 +118,25 @@ typedef struct fsdp2_step_result {
   double mean_over_micro_batches, mean_over_labels;
 } fsdp2_step_result;
 
-/* [c] The optimizer must belong to the shard; its learning rate at this call is the schedule's
- * peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that does not
- * count labels, for vocabulary_last on one without such tables, for update_in_backward with an
- * optimizer whose ranks work together, and for cuda_graph without GPUs or NCCL, with
+/* [c] Creates a step. The optimizer must belong to the shard; its learning rate at this call is the
+ * schedule's peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that
+ * does not count labels, for vocabulary_last on one without such tables, for update_in_backward
+ * with an optimizer whose ranks work together, and for cuda_graph without GPUs or NCCL, with
  * FSDP2_DEBUG=detail, offload or ranks that share sequences, and for a module that is the caller's
  * own or has parameters that are trained and not sharded. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
-/* [c] `batch` holds the inputs of each micro batch in turn: n_batch is accumulate times the
- * number of inputs of one, as fsdp2_module_forward takes them (tokens and labels for a language
- * model; {0} for one that is left out). The model's output must be its loss. After
+/* [c] Takes one step. `batch` holds the inputs of each micro batch in turn: n_batch is accumulate
+ * times the number of inputs of one, as fsdp2_module_forward takes them (tokens and labels for a
+ * language model; {0} for one that is left out). The model's output must be its loss. After
  * FSDP2_E_NOT_FINITE (see not_finite and max_skips_in_row) the step can be run again, with another
  * batch. The first run warns, in the log of rank 0, of parameters that are not frozen and got no
  * gradient. */
 FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                           fsdp2_step_result* out);
-/* The number of the next step; setting it says where to continue, after a resume. */
+/* Sets the number of the next step, where to continue after a resume. */
 FSDP2_CALL fsdp2_step_set_position(fsdp2_step step, int64_t next_step);
+/* Returns the number of the next step. */
 FSDP2_CALL fsdp2_step_get_position(fsdp2_step step, int64_t* next_step);
 FSDP2_API fsdp2_status fsdp2_step_destroy(fsdp2_step step);
 /* Returns another handle to the same step; see convention 2 of fsdp2.h. */

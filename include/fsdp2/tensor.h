@@ -11,7 +11,8 @@ enum { FSDP2_DEVICE_CPU = 1, FSDP2_DEVICE_CUDA = 2 }; /* DLPack's numbers */
 
 typedef struct fsdp2_tensor_info {
   uint32_t struct_size;
-  int32_t dtype, device_type, device_index, n_dims, requires_grad;
+  int32_t dtype, device_type; /* FSDP2_DTYPE_..., FSDP2_DEVICE_... */
+  int32_t device_index, n_dims, requires_grad;
   int64_t shape[FSDP2_MAX_DIMS], strides[FSDP2_MAX_DIMS]; /* strides in elements */
   int64_t n_bytes;                                        /* numel x element size */
 } fsdp2_tensor_info;
@@ -41,9 +42,10 @@ FSDP2_CALL fsdp2_tensor_from_dlpack(struct DLManagedTensorVersioned* source, fsd
 FSDP2_CALL fsdp2_tensor_to_dlpack(fsdp2_tensor tensor, uintptr_t consumer_stream,
                                   struct DLManagedTensorVersioned** out);
 
+/* Tells the tensor's dtype, device, shape and strides. */
 FSDP2_CALL fsdp2_tensor_get_info(fsdp2_tensor tensor, fsdp2_tensor_info* out);
-/* 1: forwards and operators from now on record a gradient for this tensor, which must be
- * floating-point and not the result of one that recorded gradients. */
+/* Sets whether the tensor requires grad. 1: forwards and operators from now on record a gradient
+ * for it; it must be floating-point and not the result of one that recorded gradients. */
 FSDP2_CALL fsdp2_tensor_set_requires_grad(fsdp2_tensor tensor, int32_t flag);
 /* Returns the sum of the gradients that backwards have left on a tensor that requires grad, sharing
  * its memory. FSDP2_E_NOT_FOUND if there is none. */

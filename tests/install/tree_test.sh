@@ -27,6 +27,10 @@ if readelf -d "$prefix/bin/fsdp2" | grep NEEDED | grep -E "torch|c10|fsdp2"; the
 fi
 "$prefix/bin/fsdp2" --version | grep -q "^libtorch: " || fail "the tool does not run"
 [[ $(readlink "$prefix/lib/libfsdp2.so") == libfsdp2.so.0 ]] || fail "libfsdp2.so does not lead to libfsdp2.so.0"
+for page in README mesh shard checkpoint; do
+  [[ -s $prefix/share/doc/fsdp2/docs/api/$page.md ]] || fail "the API reference lacks $page.md"
+done
+[[ -s $prefix/share/doc/fsdp2/docs/troubleshooting.md ]] || fail "the pages of docs are not installed"
 (cd "$(dirname "$archive")" && sha256sum --check --strict SHA256SUMS)
 
 python3 - "$prefix" "$3" <<'PYTHON'

@@ -12,6 +12,7 @@
 
 FSDP2_BEGIN_DECLS
 
+/* Creates a generator whose numbers follow from the seed. */
 FSDP2_CALL fsdp2_generator_create(uint64_t seed, fsdp2_generator* out);
 /* Returns a copy of all that the generator's next numbers depend on: a tensor of u8, 1-D, PyTorch's
  * Generator.get_state(). It may be kept in a checkpoint (fsdp2_state_add_tensor). */

@@ -86,11 +86,12 @@ typedef struct fsdp2_mesh_info {
   int32_t rank, world_size, local_rank, n_dims;
   int64_t shape[FSDP2_MAX_DIMS], coordinate[FSDP2_MAX_DIMS];
 } fsdp2_mesh_info;
+/* Tells the mesh's backend, dims and ranks, and where this rank is in it. */
 FSDP2_CALL fsdp2_mesh_get_info(fsdp2_mesh mesh, fsdp2_mesh_info* out);
-/* The name is empty if the dims have none. */
+/* Returns the name of a dim; it is empty if the dims have none. */
 FSDP2_CALL fsdp2_mesh_get_dim_name(fsdp2_mesh mesh, int32_t dim, char* buf, size_t cap,
                                    size_t* needed);
-/* FSDP2_E_NOT_FOUND lists the names that exist. */
+/* Finds a dim by its name. FSDP2_E_NOT_FOUND lists the names that exist. */
 FSDP2_CALL fsdp2_mesh_get_dim_index(fsdp2_mesh mesh, const char* name, int32_t* out);
 /* Lists all ranks of the mesh, row-major. Writes at most cap of them and sets *needed to their
  * number; more than cap is FSDP2_E_BUFFER_TOO_SMALL. (NULL, 0) only asks for the number. */
@@ -102,6 +103,7 @@ typedef struct fsdp2_group_info {
   int32_t reserved;
   uint64_t id; /* the same for the same group, however it was reached, while a mesh of it lives */
 } fsdp2_group_info;
+/* Tells the group of a dim that this rank is in. */
 FSDP2_CALL fsdp2_mesh_get_group(fsdp2_mesh mesh, int32_t dim, fsdp2_group_info* out);
 /* Like fsdp2_mesh_get_ranks, in group order. */
 FSDP2_CALL fsdp2_mesh_get_group_ranks(fsdp2_mesh mesh, int32_t dim, int32_t* ranks, size_t cap,
@@ -149,16 +151,17 @@ FSDP2_CALL fsdp2_mesh_get_root(fsdp2_mesh mesh, int32_t* dims, size_t cap, size_
 FSDP2_CALL fsdp2_mesh_barrier(fsdp2_mesh mesh);
 enum { FSDP2_REDUCE_SUM = 0, FSDP2_REDUCE_AVERAGE = 1, FSDP2_REDUCE_MAX = 2 };
 #define FSDP2_MAX_REDUCED 16777216
-/* [c] Reduces n doubles over all ranks, in place: at most FSDP2_MAX_REDUCED. */
+/* [c] Reduces n doubles over all ranks, in place: at most FSDP2_MAX_REDUCED. op:
+ * FSDP2_REDUCE_... (above). */
 FSDP2_CALL fsdp2_mesh_all_reduce(fsdp2_mesh mesh, double* values, size_t n, int32_t op);
 
 /* Tensors along one dim. These calls are collective over the dim's group and blocking, and record
  * no gradients. Dtypes or shapes that do not fit are FSDP2_E_INVALID_ARGUMENT on all ranks of the
  * group, before any data moves. A dim that does not exist, on a mesh of several dims, fails the
  * mesh, which is then spent: nobody knows which group is waiting. Pieces have ceil(n / ranks)
- * elements along tensor_dim; the last ones may have fewer or none.
- *
- * [c] Overwrites `tensor` with the tensor of the group's first rank. */
+ * elements along tensor_dim; the last ones may have fewer or none. */
+
+/* [c] Overwrites `tensor` with the tensor of the group's first rank. */
 FSDP2_CALL fsdp2_mesh_broadcast(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor);
 /* [c] Returns this rank's piece, along tensor_dim, of the tensor that the group's first rank
  * passes; the other ranks pass {0}. */
@@ -167,10 +170,11 @@ FSDP2_CALL fsdp2_mesh_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole, 
 /* [c] Concatenates all ranks' tensors along tensor_dim, in which their sizes may differ. */
 FSDP2_CALL fsdp2_mesh_all_gather(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor piece,
                                  int32_t tensor_dim, fsdp2_tensor* out);
-/* [c] Returns this rank's piece, along tensor_dim, of the sum or average of all ranks' tensors. */
+/* [c] Returns this rank's piece, along tensor_dim, of the sum or average of all ranks' tensors. op:
+ * FSDP2_REDUCE_SUM or _AVERAGE. */
 FSDP2_CALL fsdp2_mesh_reduce_scatter(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor whole,
                                      int32_t tensor_dim, int32_t op, fsdp2_tensor* out);
-/* [c] Reduces `tensor` over the group, in place. */
+/* [c] Reduces `tensor` over the group, in place. op: FSDP2_REDUCE_... (above). */
 FSDP2_CALL fsdp2_mesh_all_reduce_tensor(fsdp2_mesh mesh, int32_t dim, fsdp2_tensor tensor,
                                         int32_t op);
 

@@ -25,6 +25,7 @@ typedef struct fsdp2_adamw_options {
 #define FSDP2_ADAMW_OPTIONS_INIT \
   {(uint32_t)sizeof(fsdp2_adamw_options), 0, 1e-3, 0.9, 0.999, 1e-8, 1e-2, FSDP2_DTYPE_KEEP, 0}
 FSDP2_CALL fsdp2_adamw_options_init(fsdp2_adamw_options* options, size_t struct_size);
+/* Creates an AdamW over all parameters of the shard that are not frozen, in one group. */
 FSDP2_CALL fsdp2_optimizer_create_adamw(fsdp2_shard shard,
                                         const fsdp2_adamw_options* options /*(opt)*/,
                                         fsdp2_optimizer* out);
@@ -37,6 +38,7 @@ typedef struct fsdp2_sgd_options {
 } fsdp2_sgd_options;
 #define FSDP2_SGD_OPTIONS_INIT {(uint32_t)sizeof(fsdp2_sgd_options), 0, 1e-3, 0.0, 0.0}
 FSDP2_CALL fsdp2_sgd_options_init(fsdp2_sgd_options* options, size_t struct_size);
+/* Creates an SGD over all parameters of the shard that are not frozen, in one group. */
 FSDP2_CALL fsdp2_optimizer_create_sgd(fsdp2_shard shard, const fsdp2_sgd_options* options /*(opt)*/,
                                       fsdp2_optimizer* out);
 
@@ -63,6 +65,8 @@ typedef struct fsdp2_muon_options {
 #define FSDP2_MUON_OPTIONS_INIT \
   {(uint32_t)sizeof(fsdp2_muon_options), 5, 0, 0, 1e-3, 0.1, 0.95, 0.2, 0.9, 0.999, 1e-8}
 FSDP2_CALL fsdp2_muon_options_init(fsdp2_muon_options* options, size_t struct_size);
+/* Creates a Muon over all parameters of the shard that are not frozen: matrices of hidden layers in
+ * the first group, the others in the second. */
 FSDP2_CALL fsdp2_optimizer_create_muon(fsdp2_shard shard,
                                        const fsdp2_muon_options* options /*(opt)*/,
                                        fsdp2_optimizer* out);
@@ -73,8 +77,7 @@ FSDP2_CALL fsdp2_optimizer_create_muon(fsdp2_shard shard,
  * optimizer's. Errors, with nothing changed: FSDP2_E_NOT_FOUND (a name), FSDP2_E_INVALID_ARGUMENT
  * (a parameter that is frozen or in another group; an optimizer of another algorithm, but Muon has
  * groups of AdamW; another state_dtype; an empty first group), FSDP2_E_WRONG_STATE (the optimizer's
- * learning rate is 0).
- */
+ * learning rate is 0). */
 FSDP2_CALL fsdp2_optimizer_add_adamw_group(fsdp2_optimizer optimizer, const char* const* names,
                                            size_t n_names,
                                            const fsdp2_adamw_options* options /*(opt)*/);
@@ -86,12 +89,12 @@ FSDP2_CALL fsdp2_optimizer_add_sgd_group(fsdp2_optimizer optimizer, const char* 
  * differs from it in nothing else; a group that would lose all of its parameters is changed itself.
  * Rules may follow each other and groups made by name. All ranks make the same calls. */
 
-/* Sets the weight decay of the parameters that the flags name to 0. FSDP2_E_INVALID_ARGUMENT
- * (flags). */
 enum {
   FSDP2_NO_DECAY_NORMS = 1, /* those of modules whose class has "Norm" in its name */
   FSDP2_NO_DECAY_BIASES = 2 /* those whose name ends in "bias" */
 };
+/* Sets the weight decay of the parameters that the flags name to 0. FSDP2_E_INVALID_ARGUMENT
+ * (flags). */
 FSDP2_CALL fsdp2_optimizer_exempt_from_decay(fsdp2_optimizer optimizer, uint32_t flags);
 enum { FSDP2_NO_DECAY_BY_CLASS = 1 };
 /* Sets the weight decay of these parameters to 0: of those whose name (any of their names) one of
@@ -109,8 +112,9 @@ FSDP2_CALL fsdp2_optimizer_exempt_named_from_decay(fsdp2_optimizer optimizer,
  * pattern for all of the first group, whose rate is the optimizer's). */
 FSDP2_CALL fsdp2_optimizer_scale_lr(fsdp2_optimizer optimizer, const char* pattern, double factor);
 
-/* The same for the parameters that at least one of the patterns matches: each once, and as one
- * rule, so that those of one group stay together. Each pattern must match something. */
+/* Multiplies likewise the rate of the parameters that at least one of the patterns matches: each
+ * once, and as one rule, so that those of one group stay together. Each pattern must match
+ * something. */
 FSDP2_CALL fsdp2_optimizer_scale_named_lr(fsdp2_optimizer optimizer, const char* const* patterns,
                                           size_t n_patterns, double factor);
 
@@ -126,6 +130,7 @@ typedef struct fsdp2_optimizer_info {
   int64_t n_full_bytes; /* what n_bytes is once every parameter has been updated, by the groups of
                            now; also without values */
 } fsdp2_optimizer_info;
+/* Tells the optimizer's algorithm, groups and memory. */
 FSDP2_CALL fsdp2_optimizer_get_info(fsdp2_optimizer optimizer, fsdp2_optimizer_info* out);
 
 /* Groups count from 0, the first one, in the order in which they were added. A number without a
@@ -139,6 +144,7 @@ typedef struct fsdp2_optimizer_group_info {
   int64_t newton_schulz_steps; /* of a group of matrices of Muon; 0 for all other groups */
   double matched_adamw_rms;
 } fsdp2_optimizer_group_info;
+/* Tells the options of one group. */
 FSDP2_CALL fsdp2_optimizer_get_group_info(fsdp2_optimizer optimizer, size_t group,
                                           fsdp2_optimizer_group_info* out);
 /* Lists the group's parameters by their indices (see fsdp2_shard_get_parameter_index), ascending.
@@ -154,9 +160,10 @@ FSDP2_CALL fsdp2_optimizer_get_group_parameters(fsdp2_optimizer optimizer, size_
 FSDP2_CALL fsdp2_optimizer_get_state(fsdp2_optimizer optimizer, size_t parameter, const char* name,
                                      int32_t which, fsdp2_tensor* out);
 
-/* The learning rate of the first group; those of the other groups follow it, each in a ratio of its
- * own. fsdp2_step_run sets it in every step, to its schedule's. */
+/* Sets the learning rate of the first group; those of the other groups follow it, each in a ratio
+ * of its own. fsdp2_step_run sets it in every step, to its schedule's. */
 FSDP2_CALL fsdp2_optimizer_set_lr(fsdp2_optimizer optimizer, double lr);
+/* Returns the learning rate of the first group. */
 FSDP2_CALL fsdp2_optimizer_get_lr(fsdp2_optimizer optimizer, double* out);
 /* Sets the learning rate of one group, which from now on follows the first group's in the new
  * ratio, through schedules too. Group 0: as fsdp2_optimizer_set_lr. All ranks make the same call.

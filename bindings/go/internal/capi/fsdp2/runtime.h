@@ -7,13 +7,14 @@
 
 FSDP2_BEGIN_DECLS
 
-/* The library's version, in the form of FSDP2_HEADER_VERSION. */
+/* Returns the library's version, in the form of FSDP2_HEADER_VERSION. */
 FSDP2_API uint32_t fsdp2_version(void);
-/* Call this first, with FSDP2_HEADER_VERSION. FSDP2_E_ABI_MISMATCH if the header's version is not
- * the library's (from 1.0 on: if the majors differ, or the library's minor is below the header's),
- * or if the LibTorch found is not the one that the library was built against. */
+/* Compares the header's version with the library's. Call this first, with FSDP2_HEADER_VERSION.
+ * FSDP2_E_ABI_MISMATCH if the versions are not the same (from 1.0 on: if the majors differ, or the
+ * library's minor is below the header's), or if the LibTorch found is not the one that the library
+ * was built against. */
 FSDP2_CALL fsdp2_check_version(uint32_t header_version);
-/* The number of handles given out in this process and not destroyed yet. */
+/* Returns the number of handles given out in this process and not destroyed yet. */
 FSDP2_API int64_t fsdp2_live_handles(void);
 /* Describes what runs here in "key: value" lines: version, LibTorch, CPU, threads, product
  * engine, matmul precision, kept memory. */
@@ -33,21 +34,23 @@ enum {
  * measured to be faster; with an engine named, or fsdp2_runtime_set_deterministic, they are
  * LibTorch's own, which no measurement decides. */
 FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
-/* flag 1: the operators of LibTorch in this process give the same bits in every run on the same
- * machines, with as many ranks and threads; 0, with which a process begins: they may differ where
- * that is faster. On a CPU they are the same anyway once a product engine is named. On a GPU a call
- * that runs an operator without such an algorithm fails and names it, and products need
- * CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before the GPU is first used. */
+/* Sets whether results are reproducible. flag 1: the operators of LibTorch in this process give the
+ * same bits in every run on the same machines, with as many ranks and threads; 0, with which a
+ * process begins: they may differ where that is faster. On a CPU they are the same anyway once a
+ * product engine is named. On a GPU a call that runs an operator without such an algorithm fails
+ * and names it, and products need CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before the GPU
+ * is first used. */
 FSDP2_CALL fsdp2_runtime_set_deterministic(int32_t flag);
 
-/* flag 1: memory of CPU tensors of 1 MiB and more that are freed stays with the process, for those
- * that are made next, so that a training step takes the memory of the one before and the system
- * need not find and clear it anew. What is kept and what is in use are together never more than
- * was in use at once. 0, with which a process begins: what is kept goes back to the system; to give
- * it back and keep what is freed later, call with 0 and then with 1. Tensors may outlive either
- * call, and any thread may free them. Call it while no other thread makes tensors.
- * fsdp2_runtime_describe tells how much is kept. FSDP2_E_UNSUPPORTED if another library in the
- * process has replaced LibTorch's allocator and cannot be followed by this one. */
+/* Sets whether the memory of freed tensors is kept. flag 1: memory of CPU tensors of 1 MiB and more
+ * that are freed stays with the process, for those that are made next, so that a training step
+ * takes the memory of the one before and the system need not find and clear it anew. What is kept
+ * and what is in use are together never more than was in use at once. 0, with which a process
+ * begins: what is kept goes back to the system; to give it back and keep what is freed later, call
+ * with 0 and then with 1. Tensors may outlive either call, and any thread may free them. Call it
+ * while no other thread makes tensors. fsdp2_runtime_describe tells how much is kept.
+ * FSDP2_E_UNSUPPORTED if another library in the process has replaced LibTorch's allocator and
+ * cannot be followed by this one. */
 FSDP2_CALL fsdp2_runtime_keep_memory(int32_t flag);
 
 /* What the fp32 products of this library's linear layers may round on CPUs, forward and backward,

@@ -195,10 +195,12 @@ typedef struct fsdp2_parameter_info {
   int32_t unit;                        /* index of its unit; see unit.h */
   int32_t reserved;
 } fsdp2_parameter_info;
+/* Returns the number of parameters, and tells one by its index, which is below it. */
 FSDP2_CALL fsdp2_shard_get_parameter_count(fsdp2_shard shard, size_t* out);
 FSDP2_CALL fsdp2_shard_get_parameter_info(fsdp2_shard shard, size_t index,
                                           fsdp2_parameter_info* out);
-/* name_index: 0 is the parameter's own name, the others are its ties. */
+/* Returns a name of a parameter. name_index: 0 is the parameter's own name, the others are its
+ * ties. */
 FSDP2_CALL fsdp2_shard_get_parameter_name(fsdp2_shard shard, size_t index, size_t name_index,
                                           char* buf, size_t cap, size_t* needed);
 /* Finds a parameter by any of its names. FSDP2_E_NOT_FOUND if there is none, or if it is
@@ -212,6 +214,7 @@ enum {
   FSDP2_PARAMETER_FULL = 2,       /* [c] a copy of the gathered parameter */
   FSDP2_PARAMETER_FULL_GRAD = 3   /* [c] */
 };
+/* Returns a parameter, this rank's rows of it, or its gradient. which: FSDP2_PARAMETER_... */
 FSDP2_CALL fsdp2_shard_get_parameter(fsdp2_shard shard, size_t index, int32_t which,
                                      fsdp2_tensor* out);
 /* Casts every shard to a floating-point dtype and forgets gradients. Where param_dtype

@@ -24,15 +24,16 @@ typedef struct fsdp2_tokenizer_info {
  * where they are. Errors: FSDP2_E_NOT_FOUND, FSDP2_E_IO, FSDP2_E_CORRUPT_DATA (a file that is not
  * what it is to be), FSDP2_E_UNSUPPORTED (no libfsdp2_tokenizers.so, or one of another version). */
 FSDP2_CALL fsdp2_tokenizer_open(const char* path /*(opt)*/, fsdp2_tokenizer* out);
+/* Tells what the tokenizer has. */
 FSDP2_CALL fsdp2_tokenizer_get_info(fsdp2_tokenizer tokenizer, fsdp2_tokenizer_info* out);
 /* Writes the tokens of a text of at most FSDP2_MAX_CONFIG bytes. surround: 1 for the tokens that
  * the tokenizer puts around a text, such as a beginning. FSDP2_E_CORRUPT_DATA for a text that it
  * has no tokens for. */
 FSDP2_CALL fsdp2_tokenizer_encode(fsdp2_tokenizer tokenizer, const char* text, int32_t surround,
                                   int64_t* tokens, size_t cap, size_t* needed);
-/* The same of a line of JSON, as FSDP2_TOKENS_RECORDS has them (loader.h), whose tokens a loader
- * takes. FSDP2_E_CORRUPT_DATA for a line that is no record, FSDP2_E_INVALID_ARGUMENT for one that
- * the tokenizer cannot write: no end of a text, or no chat template. */
+/* Writes the tokens of a line of JSON, as FSDP2_TOKENS_RECORDS has them (loader.h), whose tokens a
+ * loader takes. FSDP2_E_CORRUPT_DATA for a line that is no record, FSDP2_E_INVALID_ARGUMENT for one
+ * that the tokenizer cannot write: no end of a text, or no chat template. */
 FSDP2_CALL fsdp2_tokenizer_encode_record(fsdp2_tokenizer tokenizer, const char* text,
                                          int64_t* tokens, size_t cap, size_t* needed);
 /* Makes what fsdp2_module_generate_batch takes of a record that it is to answer: `prompt`, its

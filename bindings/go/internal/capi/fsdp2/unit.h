@@ -31,44 +31,49 @@ typedef struct fsdp2_unit_info {
   int64_t sharded_bytes;               /* of this rank's part, with padding */
   int64_t unsharded_bytes, live_bytes; /* of the gathered parameters: in full, and alive now */
 } fsdp2_unit_info;
+/* Returns the number of units, and tells one by its index, which is below it. */
 FSDP2_CALL fsdp2_shard_get_unit_count(fsdp2_shard shard, size_t* out);
 FSDP2_CALL fsdp2_shard_get_unit_info(fsdp2_shard shard, size_t index, fsdp2_unit_info* out);
-/* The name of the root is empty. */
+/* Returns the name of a unit; that of the root is empty. */
 FSDP2_CALL fsdp2_shard_get_unit_name(fsdp2_shard shard, size_t index, char* buf, size_t cap,
                                      size_t* needed);
+/* Finds a unit by its name. */
 FSDP2_CALL fsdp2_shard_get_unit_index(fsdp2_shard shard, const char* unit /*(opt)*/, size_t* out);
 
-/* 0: backward leaves gradients unreduced on every rank, and later ones add to them (accumulation).
- * Sets requires_all_reduce as well. */
+/* Sets whether backward reduces gradients. 0: it leaves them unreduced on every rank, and later
+ * ones add to them (accumulation). Sets requires_all_reduce as well. */
 FSDP2_CALL fsdp2_shard_set_requires_gradient_sync(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                   int32_t flag, int32_t recurse);
-/* 0, with replicas: gradients are reduced over the shard group's ranks only, and kept for a later
- * backward. */
+/* Sets whether backward reduces gradients over replicas, too. 0, with replicas: gradients are
+ * reduced over the shard group's ranks only, and kept for a later backward. */
 FSDP2_CALL fsdp2_shard_set_requires_all_reduce(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                int32_t flag, int32_t recurse);
-/* 0: the end of backward neither waits for the last reduction nor forgets the order of forwards,
- * because more backwards follow. Applies to the whole tree. */
+/* Sets whether the next backward is the last of its step. 0: the end of backward neither waits for
+ * the last reduction nor forgets the order of forwards, because more backwards follow. Applies to
+ * the whole tree. */
 FSDP2_CALL fsdp2_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag);
+/* Returns what was set; 1 unless something was. */
 FSDP2_CALL fsdp2_shard_get_is_last_backward(fsdp2_shard shard, int32_t* out);
-/* 1 or 0: as FSDP2_RESHARD_ALWAYS or _NEVER, in place of the option of that name, also at the root,
- * which is then no exception. */
+/* Sets whether the unit is freed after forward. 1 or 0: as FSDP2_RESHARD_ALWAYS or _NEVER, in place
+ * of the option of that name, also at the root, which is then no exception. */
 FSDP2_CALL fsdp2_shard_set_reshard_after_forward(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                  int32_t flag, int32_t recurse);
+/* Sets whether the unit is freed after backward. 0: what a backward has gathered stays after it. */
 FSDP2_CALL fsdp2_shard_set_reshard_after_backward(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                   int32_t flag, int32_t recurse);
-/* 0: backward does not gather the unit, because it can do without its parameters (an embedding's).
- * If it needs one after all, or would run a checkpointed segment of the unit again, that backward
- * is FSDP2_E_WRONG_STATE. Turning it off counts from the next forward on, and is
- * FSDP2_E_UNSUPPORTED if another autograd engine is in the process (Python's torch). */
+/* Sets whether backward gathers the unit. 0: it does not, because it can do without its parameters
+ * (an embedding's). If it needs one after all, or would run a checkpointed segment of the unit
+ * again, that backward is FSDP2_E_WRONG_STATE. Turning it off counts from the next forward on, and
+ * is FSDP2_E_UNSUPPORTED if another autograd engine is in the process (Python's torch). */
 FSDP2_CALL fsdp2_shard_set_unshard_in_backward(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                int32_t flag);
-/* 1: a parameter without a gradient on any rank gets zeros instead of none. */
+/* Sets what a parameter without a gradient on any rank gets. 1: zeros instead of none. */
 FSDP2_CALL fsdp2_shard_set_reduce_unused_parameters(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                     int32_t flag, int32_t recurse);
 /* Divides gradients by this factor instead of the number of data-parallel ranks. Finite, > 0. */
 FSDP2_CALL fsdp2_shard_set_gradient_divide_factor(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                   double factor);
-/* 1: collectives only sum; scaling is a pass of its own. */
+/* Sets whether reductions scale. 1: collectives only sum; scaling is a pass of its own. */
 FSDP2_CALL fsdp2_shard_set_force_sum_reduction(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                int32_t flag);
 /* Sets the units whose all-gathers are issued when this unit's forward (backward) begins. No units:
@@ -94,8 +99,8 @@ typedef struct fsdp2_unit_settings {
   int32_t reduce_unused_parameters, force_sum_reduction;
   double gradient_divide_factor; /* 0: not set, the number of data-parallel ranks */
 } fsdp2_unit_settings;
-/* A unit without parameters (see fsdp2_unit_info) has no settings: what units begin with is
- * returned. */
+/* Returns the settings of one unit. A unit without parameters (see fsdp2_unit_info) has no
+ * settings: what units begin with is returned. */
 FSDP2_CALL fsdp2_shard_get_unit_settings(fsdp2_shard shard, const char* unit /*(opt)*/,
                                          fsdp2_unit_settings* out);
 /* Sets all of them at once, and so restores what fsdp2_shard_get_unit_settings has returned.
@@ -112,8 +117,8 @@ FSDP2_CALL fsdp2_shard_unshard(fsdp2_shard shard, const char* unit /*(opt)*/, in
 FSDP2_CALL fsdp2_shard_wait_unshard(fsdp2_shard shard, const char* unit /*(opt)*/);
 /* Frees the unit's gathered parameters. */
 FSDP2_CALL fsdp2_shard_reshard(fsdp2_shard shard, const char* unit /*(opt)*/);
-/* For an iteration that was given up: leaves the whole tree sharded and idle, and drops unreduced
- * gradients. Calls of this library that fail have done that themselves. */
+/* Leaves the whole tree sharded and idle, and drops unreduced gradients, for an iteration that was
+ * given up. Calls of this library that fail have done that themselves. */
 FSDP2_CALL fsdp2_shard_reset(fsdp2_shard shard);
 /* Gives the memory that keep_buffers has kept, and that is not in use now, back to the allocator;
  * the next step takes it anew. Without that option there is none. Each rank may call it when it
@@ -134,6 +139,7 @@ enum {
  * number. */
 FSDP2_CALL fsdp2_shard_get_events(fsdp2_shard shard, int32_t* kinds, size_t* units, size_t cap,
                                   size_t* needed);
+/* Forgets all events. */
 FSDP2_CALL fsdp2_shard_clear_events(fsdp2_shard shard);
 
 typedef struct fsdp2_shard_stats {
@@ -145,9 +151,10 @@ typedef struct fsdp2_shard_stats {
   int64_t all_to_alls, all_to_all_bytes; /* calls of attention, where ranks share sequences */
   int64_t kept_bytes;                    /* of keep_buffers: kept now, and not in use */
 } fsdp2_shard_stats;
-/* Counts since creation or the last reset. Bytes are those of the groups of the shard's mesh, which
- * other shards on the same mesh share. */
+/* Returns what was counted since creation or the last reset. Bytes are those of the groups of the
+ * shard's mesh, which other shards on the same mesh share. */
 FSDP2_CALL fsdp2_shard_get_stats(fsdp2_shard shard, fsdp2_shard_stats* out);
+/* Lets all counts begin anew. */
 FSDP2_CALL fsdp2_shard_reset_stats(fsdp2_shard shard);
 /* Returns the units as a table: name, parameters, bytes, dtypes, shard dim, path of
  * communication. */
