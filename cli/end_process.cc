@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <iostream>
 
+#include "cli/standard_streams.h"
+
 namespace fsdp2::cli {
 
 void end_process(int exit_code) {
-  std::cout.flush();
+  exit_code = exit_code_once_printed(exit_code);
   std::cerr.flush();
   std::fflush(nullptr);
   _exit(exit_code);

@@ -3,8 +3,9 @@
 
 namespace fsdp2::cli {
 
-// Ends the process once what it has printed is out, without the destructors of statics. LibTorch's
-// take each of its operators out of its tables, for a tenth of a second and more.
+// Ends the process once what it has printed is out (standard_streams.h), without the destructors of
+// statics. LibTorch's take each of its operators out of its tables, for a tenth of a second and
+// more.
 [[noreturn]] void end_process(int exit_code);
 
 }  // namespace fsdp2::cli

@@ -18,6 +18,7 @@
 #include "cli/run/command.h"
 #include "cli/run/launcher.h"
 #include "cli/run/options.h"
+#include "cli/standard_streams.h"
 #include "cli/train/flags/options.h"
 #include "core/base/nearest.h"
 #include "core/config/checks/option_checks.h"
@@ -145,4 +146,14 @@ int main(std::vector<std::string> arguments) {
 }  // namespace
 }  // namespace fsdp2::cli
 
-int main(int argc, char** argv) { return fsdp2::cli::main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  fsdp2::cli::hold_standard_streams();
+  std::error_code error;
+  static_cast<void>(std::filesystem::current_path(error));
+  if (error) {  // MKL would end the process
+    std::cerr << "fsdp2: the current directory cannot be used: " << error.message()
+              << "; change to another\n";
+    return 1;
+  }
+  return fsdp2::cli::exit_code_once_printed(fsdp2::cli::main({argv + 1, argv + argc}));
+}

@@ -148,6 +148,17 @@ TEST(Generate, TakesPromptsOfAnyBytes) {
   EXPECT_EQ(tokens_after(2, "a\xff\nb"), alone);
 }
 
+TEST(Infer, FailsWhereItsAnswersCannotBeWritten) {
+  const std::string model = " --model " + kModel.back();
+  for (const std::string& command :
+       {"generate --numbers --prompt '1 2' --max-new-tokens 2" + model,
+        "plan --world-size 2" + model, std::string("generate --help")}) {
+    const Outcome full = run({"sh", "-c", fsdp2_program() + " " + command + " > /dev/full"});
+    EXPECT_EQ(full.exit_code, 1) << command;
+    EXPECT_THAT(full.err, HasSubstr("standard output cannot be written: some of it is lost"));
+  }
+}
+
 TEST(Generate, TakesLinesThatEndAsOnWindows) {
   const std::string folder = empty_directory();
   write_file(folder + "/prompts", "ab\r\ncd\r\n");
