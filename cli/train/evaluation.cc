@@ -5,6 +5,7 @@
 
 #include "cli/train/metrics/metrics.h"
 #include "cli/train/micro_batch.h"
+#include "cli/train/opened_data.h"
 #include "cli/train/report/progress.h"
 #include "cli/train/setup.h"
 
@@ -13,7 +14,7 @@ namespace fsdp2::cli {
 namespace {
 
 // This one has as many windows at a time as a step has on all ranks, in the order of the file.
-Loader open_loader(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size) {
+Loader open_evaluation(const TrainOptions& options, const Mesh& mesh, int64_t vocab_size) {
   TrainOptions evaluation = options;
   for (std::string* path : {&evaluation.tokens, &evaluation.text, &evaluation.records}) {
     *path = path->empty() ? "" : options.eval_data;
@@ -22,7 +23,7 @@ Loader open_loader(const TrainOptions& options, const Mesh& mesh, int64_t vocab_
   evaluation.shuffle = evaluation.drop_last = false;
   evaluation.grad_accum = 1;
   Loader loader;
-  open_data(evaluation, mesh.get(), vocab_size, &loader);
+  open_loader(evaluation, mesh, vocab_size, &loader);
   return loader;
 }
 
@@ -33,7 +34,7 @@ Evaluation::Evaluation(const TrainOptions& options, const Mesh& mesh, int64_t vo
       rows_of_forward_(options.global_batch / options.grad_accum /
                        (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, mesh.get()).world_size /
                         options.ulysses_size)),
-      loader_(options.eval_data.empty() ? Loader() : open_loader(options, mesh, vocab_size)) {}
+      loader_(options.eval_data.empty() ? Loader() : open_evaluation(options, mesh, vocab_size)) {}
 
 bool Evaluation::is_due(int64_t steps_done, int64_t stop) const {
   const bool is_turn = options_.eval_every > 0 && steps_done % options_.eval_every == 0;

@@ -1,13 +1,13 @@
 #include "cli/train/library_log.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>
 
 #include "cli/library.h"
+#include "cli/train/flags/shown_log.h"
 #include "core/config/checks/log_levels.h"
 
 namespace fsdp2::cli {
@@ -39,11 +39,7 @@ void show(const fsdp2_log_record* record, void* user_data) {
 }  // namespace
 
 void show_library_log(const std::string& flag) {
-  constexpr char kVariable[] = "FSDP2_LOG";
-  const char* const variable = std::getenv(kVariable);
-  const bool is_set = flag.empty() && variable != nullptr;
-  auto levels = std::make_unique<config::LogLevels>(
-      config::read_log_levels(is_set ? kVariable : "--log", is_set ? variable : flag));
+  auto levels = std::make_unique<config::LogLevels>(shown_log(flag));
   const int32_t lowest = levels->lowest();
   check(fsdp2_log_set(lowest, show, levels.get(),
                       [](void* user_data) { delete static_cast<config::LogLevels*>(user_data); }));

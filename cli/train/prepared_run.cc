@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/train/complaint.h"
+#include "cli/train/opened_data.h"
 #include "cli/train/report/memory.h"
 #include "cli/train/sample.h"
 #include "cli/train/save/outputs.h"
@@ -49,7 +50,7 @@ PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on, StartUp& sta
     prompt = prompt_tokens(options, model.vocab_size);
   }
   start_up.ended("model");
-  open_data(options, mesh.get(), model.vocab_size, &loader);
+  open_loader(options, mesh, model.vocab_size, &loader);
   settle_length();
   evaluation.emplace(options, mesh, model.vocab_size);
   start_up.ended("data");

@@ -13,6 +13,7 @@
 #include "cli/train/evaluation.h"
 #include "cli/train/journal.h"
 #include "cli/train/micro_batch.h"
+#include "cli/train/opened_data.h"
 #include "cli/train/prepared_run.h"
 #include "cli/train/report/memory_report.h"
 #include "cli/train/report/start_up.h"
@@ -227,6 +228,10 @@ void train_on(const config::Plan& plan, const Mesh& mesh, StartUp& start_up) {
   trainer.finish();
 }
 
+bool is_first(const Mesh& job) {
+  return info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).rank == 0;
+}
+
 }  // namespace
 
 int train(const config::Plan& plan) {
@@ -244,10 +249,15 @@ int train(const config::Plan& plan) {
     train_on(plan, mesh, start_up);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks
-    if (info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).rank == 0) {
+    if (is_first(job)) {
       complain(rank, error.what());
     }
     return kUsageExitCode;
+  } catch (const UnfitData& error) {  // rank 0 has it, too, or has heard of it
+    if (is_first(job)) {
+      complain(rank, error.what());
+    }
+    return 1;
   } catch (const std::exception& error) {
     complain(rank, error.what());
     if (!job.is_null()) {

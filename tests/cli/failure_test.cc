@@ -68,6 +68,12 @@ class BadInput : public ::testing::Test {
     expect_nothing_written();
   }
 
+  // Expects rank 0 alone to have said it, for all ranks.
+  void expect_told_by_first(const Outcome& outcome, const std::string& text) const {
+    expect_told(outcome, 1, text);
+    EXPECT_EQ(outcome.err_lines_with("fsdp2 train: ").size(), 1U) << outcome.err;
+  }
+
   // Expects a mistake in the arguments to have been told once, before any rank was started.
   void expect_refused(const Outcome& outcome, const std::string& message) const {
     EXPECT_EQ(outcome.exit_code, 2);
@@ -135,7 +141,7 @@ TEST_F(BadInput, NoTokens) {
 
 TEST_F(BadInput, TokensShorterThanAWindow) {
   fs::resize_file(tokens(), 64);
-  expect_told(train_on_2(), 2, tokens());
+  expect_told_by_first(train_on_2(), tokens());
 }
 
 // It lies in the windows of rank 1: rank 0 would train on without being told.
@@ -178,6 +184,13 @@ TEST_F(BadInput, WindowBeyondTheModel) {
       outcome.err_lines_with("fsdp2 train: ")[0],
       "[rank 0] fsdp2 train: --seq-len 4096 is beyond the model's " + positions + " positions");
   expect_nothing_written();
+}
+
+TEST_F(BadInput, LevelsOfTheLogInTheEnvironment) {
+  RunIn how = in_outputs();
+  how.environment.emplace_back("FSDP2_LOG", "loud");
+  expect_refused(train(2, golden_inputs("tiny-llama"), how).outcome,
+                 "FSDP2_LOG loud: 'loud' is no level: expected debug, info, warning, error or off");
 }
 
 TEST_F(BadInput, OptionsThatDiffer) {

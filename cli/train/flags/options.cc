@@ -5,6 +5,7 @@
 
 #include "cli/arguments.h"
 #include "cli/train/flags/key_flag.h"
+#include "cli/train/flags/shown_log.h"
 #include "core/config/checks/option_checks.h"
 #include "core/config/checks/places.h"
 #include "core/config/dialects/read_plan.h"
@@ -110,6 +111,8 @@ Request parse_train_options(const std::vector<std::string>& arguments, config::P
   }
   config::leave_batch_to_ranks(&plan);
   config::with_places(plan, [&] { config::check_options(plan.options); });
+  // Before any rank is started, as what a flag has.
+  static_cast<void>(shown_log(plan.options.log));
   *out = std::move(plan);
   return request.print_config ? Request::kPrintConfig : Request::kTrain;
 }

@@ -60,7 +60,8 @@ class Records : public ::testing::Test {
     EXPECT_NE(training.outcome.exit_code, 0) << text;
     EXPECT_FALSE(training.outcome.timed_out) << text;
     EXPECT_TRUE(training.steps.empty()) << text;
-    EXPECT_THAT(training.outcome.err, HasSubstr(text));
+    EXPECT_THAT(training.outcome.err, HasSubstr("[rank 0] fsdp2 train: " + text));
+    EXPECT_EQ(training.outcome.err_lines_with("fsdp2 train: ").size(), 1U) << training.outcome.err;
   }
 
   std::string folder_;
@@ -142,12 +143,18 @@ TEST_F(Records, AreNotTakenForBytesWhereTheModelHasATokenizer) {
   fs::copy(golden_inputs("tiny-llama").at(1), model);
   write_file(model + "/tokenizer.json", "{}");
   const Arguments own = {"--model", model, "--steps", "1", "--seq-len", "64"};
-  expect_error(kPairs, own, "tokenizer");
+  const auto expect_refusal = [&](const Arguments& more, const std::string& text) {
+    const Training training = run_on(2, kPairs, joined(own, more));
+    EXPECT_NE(training.outcome.exit_code, 0) << text;
+    EXPECT_TRUE(training.steps.empty()) << text;
+    EXPECT_THAT(training.outcome.err, HasSubstr(text));
+  };
+  expect_refusal({}, "tokenizer");  // by the plug-in, or for want of one
   sound(1, kPairs, joined(own, {"--tokenizer", "bytes"}));
   fs::remove(model + "/tokenizer.json");
   sound(1, kPairs, own);
-  expect_error(kPairs, joined(own, {"--tokenizer", "model"}),
-               "--tokenizer model: there is no " + model + "/tokenizer.json");
+  expect_refusal({"--tokenizer", "model"},
+                 "--tokenizer model: there is no " + model + "/tokenizer.json");
 }
 
 }  // namespace
