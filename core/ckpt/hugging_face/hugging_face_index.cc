@@ -37,8 +37,19 @@ json parse_json(const std::string& text, const std::string& file) {
   };
   try {
     return json::parse(text, check);
-  } catch (const json::exception& error) {  // not a parse_error alone: a number may be too large
-    fail(Code::kCorruptData, "{}: is not valid JSON: {}", file, printable_name(error.what()));
+  } catch (const json::parse_error& error) {
+    const std::string where = error.byte > text.size()
+                                  ? fmt::format(": it ends too soon, after {} bytes", text.size())
+                                  : fmt::format(" at byte {} of {}", error.byte, text.size());
+    fail(Code::kCorruptData,
+         "{}: is not valid JSON{}: the index is damaged, and has to be downloaded or copied anew",
+         file, where);
+  } catch (const json::exception&) {
+    fail(
+        Code::kCorruptData,
+        "{}: is not valid JSON: it has a number beyond what numbers hold, where an index has names "
+        "of tensors and files",
+        file);
   }
 }
 

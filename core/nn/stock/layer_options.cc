@@ -41,8 +41,11 @@ Json parsed(const std::string& kind, const std::string& text) {
                   "{}: the options are nested more than {} deep", kind, kMaxDepth);
       return true;
     });
-  } catch (const Json::exception& error) {
-    fail(Code::kInvalidArgument, "{}: the options are not valid JSON: {}", kind, error.what());
+  } catch (const Json::parse_error& error) {
+    fail(Code::kInvalidArgument, "{}: the options are not valid JSON at byte {}", kind, error.byte);
+  } catch (const Json::exception&) {
+    fail(Code::kInvalidArgument,
+         "{}: the options are not valid JSON: a number is beyond what numbers hold", kind);
   }
 }
 

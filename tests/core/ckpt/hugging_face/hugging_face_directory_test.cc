@@ -242,10 +242,13 @@ TEST_F(HuggingFaceDirectoryTest, IndexNamesATensorThatIsNotInItsFile) {
 }
 
 TEST_F(HuggingFaceDirectoryTest, IndexHasAValueThatIsNoJson) {
-  for (const std::string value : {"", "1e999", "\"\\ud800\""}) {
+  const std::string index = path("m/model.safetensors.index.json");
+  for (const std::string value : {"", "\"\\ud800\""}) {
     write_index("{\"a\":" + value + "}");
-    refuses(Code::kCorruptData, path("m/model.safetensors.index.json") + ": is not valid JSON: ");
+    refuses(Code::kCorruptData, index + ": is not valid JSON at byte ");
   }
+  write_index("{\"a\":1e999}");
+  refuses(Code::kCorruptData, index + ": is not valid JSON: it has a number beyond");
 }
 
 TEST_F(HuggingFaceDirectoryTest, IndexLeavesTheDirectory) {
@@ -266,7 +269,9 @@ TEST_F(HuggingFaceDirectoryTest, DotsThatDoNotLeaveTheDirectoryAreFine) {
 TEST_F(HuggingFaceDirectoryTest, IndexIsNotJson) {
   write("m/config.json", "{}");
   write("m/model.safetensors.index.json", "{\"weight_map\":");
-  refuses(Code::kCorruptData, path("m/model.safetensors.index.json") + ": is not valid JSON");
+  refuses(Code::kCorruptData, path("m/model.safetensors.index.json") +
+                                  ": is not valid JSON: it ends too soon, after 14 bytes: the "
+                                  "index is damaged");
   write("m/model.safetensors.index.json", std::string("{}\0{}", 5));
   refuses(Code::kCorruptData, ": is not JSON");
 }
