@@ -38,6 +38,7 @@ void copy_to_dcp(const TreeCopy& copy) {
   file.finish();
   part.bytes = file.bytes_written();
   write_dcp_description(pending.path(), std::move(entries), {part});
+  copy.check_source();
   pending.commit();
 }
 

@@ -18,6 +18,7 @@
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/state/tree_copy.h"
+#include "core/ckpt/store/steady_path.h"
 #include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
@@ -34,9 +35,15 @@ bool is_under_model(const StateEntry& entry) {
 class Conversion {
  public:
   Conversion(const std::string& from, const std::string& to, const ConvertOptions& options)
-      : source_(open_checkpoint(from)), to_(to), options_(options), row_(row_of(options.format)) {}
+      : steady_(from),
+        source_(steady_.explain([&] { return open_checkpoint(from); })),
+        to_(to),
+        options_(options),
+        row_(row_of(options.format)) {}
 
-  ConvertResult run();
+  ConvertResult run() {
+    return steady_.explain([&] { return convert(); });
+  }
 
  private:
   // Names of parameters, not a tree: where the format has nothing else, and a .pth file for
@@ -50,9 +57,11 @@ class Conversion {
   void count_written(const at::Tensor& tensor);
   void write_flat();
   void write_tree();
+  ConvertResult convert();
   std::string config_json() const;
   double bytes_to_write() const;
 
+  const SteadyPath steady_;  // a save may replace the source while it is read
   std::unique_ptr<StateSource> source_;
   const std::string& to_;
   const ConvertOptions& options_;
@@ -167,16 +176,17 @@ void Conversion::write_flat() {
     writer->append(spec.name, tensor);
     count_written(tensor);
   }
+  steady_.check();
   writer->finish();
 }
 
 void Conversion::write_tree() {
   row_.copy_tree({*source_, std::move(moves_), to_,
-                  [this](const at::Tensor& tensor) { count_written(tensor); }, options_.ranks,
-                  options_.step});
+                  [this](const at::Tensor& tensor) { count_written(tensor); },
+                  [this] { steady_.check(); }, options_.ranks, options_.step});
 }
 
-ConvertResult Conversion::run() {
+ConvertResult Conversion::convert() {
   choose();
   progress_.emplace("checkpoint", "writing " + to_, bytes_to_write());
   if (needs_flat()) {

@@ -16,6 +16,7 @@
 #include "core/ckpt/safetensors/safetensors_file.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/store/pending_directory.h"
+#include "core/ckpt/store/steady_path.h"
 #include "core/comm/agreement.h"
 
 namespace fsdp2::ckpt {
@@ -55,6 +56,7 @@ void consolidate_safetensors(Team& team, const std::string& from, const std::str
                              const FullWriterOptions& options) {
   const std::string what = fmt::format("consolidating {} into {}", from, to);
   RankExchange exchange(team);
+  const SteadyPath steady(from);  // a save may replace it while it is read
   std::unique_ptr<StateSource> source;
   std::string config_json;
   std::vector<ModelFile> files;
@@ -63,7 +65,7 @@ void consolidate_safetensors(Team& team, const std::string& from, const std::str
     FSDP2_CHECK(!options.config_json.empty(), Code::kInvalidArgument,
                 "{}: a model directory needs a config.json, none was given", to);
     FSDP2_CHECK(!std::filesystem::exists(to), Code::kIo, "{}: already exists", to);
-    source = open_checkpoint(from);
+    source = steady.explain([&] { return open_checkpoint(from); });
     const std::vector<TensorSpec> tensors = tensors_in(*source);
     config_json = config_for(options.config_json, tensors);
     files = plan_model_files(tensors, options);
@@ -77,9 +79,10 @@ void consolidate_safetensors(Team& team, const std::string& from, const std::str
   agree(team, what, [&] {
     for (size_t i = 0; i < files.size(); ++i) {
       if (static_cast<int>(i % static_cast<size_t>(team.size())) == team.rank()) {
-        write_model_file(*source, directory, files[i]);
+        steady.explain([&] { write_model_file(*source, directory, files[i]); });
       }
     }
+    steady.check();
     return std::string();
   });
   agree(team, what, [&] {

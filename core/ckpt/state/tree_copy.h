@@ -26,6 +26,7 @@ struct TreeCopy {
   std::vector<TreeMove> moves;
   std::string to;                                              // path
   std::function<void(const at::Tensor& tensor)> note_written;  // called after each tensor
+  std::function<void()> check_source;  // called when all is read, before it takes its place; throws
   // For formats of one file a rank: how many, and the step in their names.
   int ranks = 1;
   int64_t step = 0;

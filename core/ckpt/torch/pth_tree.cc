@@ -74,6 +74,7 @@ void write_rank(const TreeCopy& copy, const std::vector<TreeMove>& moves, int ra
     writer->append(plan[i].name, tensor);
     copy.note_written(tensor);
   }
+  copy.check_source();
   writer->finish();
 }
 
@@ -108,6 +109,7 @@ void copy_to_pth(const TreeCopy& copy) {
     writer->append(plan[i].name, tensor);
     copy.note_written(tensor);
   }
+  copy.check_source();
   writer->finish();
 }
 

@@ -1,7 +1,11 @@
 // Checklist, safetensors interchange: HFS-1 to HFS-7.
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <thread>
 
 #include "core/ckpt/formats/listing.h"
 #include "core/ckpt/formats/open_checkpoint.h"
@@ -234,6 +238,34 @@ TEST_F(ChecklistHfs, HFS7_ShardsAreConsolidatedIntoOneFileOrByAllRanksIntoTwo) {
     EXPECT_EQ(file.find("columns")->shape, (std::vector<int64_t>{4, 4}));
     EXPECT_EQ(names_in(name).size(), 2 + static_cast<size_t>(numbers.at("columns")));
   }
+}
+
+// Rank 1 waits until rank 0 has begun to read, and saves in the same place.
+TEST_F(ChecklistHfs, HFS7_ShardsThatASaveReplacesMeanwhileAreNotConsolidated) {
+  namespace fs = std::filesystem;
+  save_rows_and_columns(path("shards"));
+  save_rows_and_columns(path("later"));
+  const auto has_begun = [&] {
+    const auto names = names_in(".");
+    return std::any_of(names.begin(), names.end(),
+                       [](const std::string& name) { return name.rfind("model.tmp-", 0) == 0; });
+  };
+  run_ranks(2, [&](const WorldPtr& world) {
+    FullWriterOptions options;
+    options.config_json = "{}";
+    if (world->rank() == 1) {
+      while (!has_begun()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      fs::rename(path("shards"), path("old"));
+      fs::rename(path("later"), path("shards"));
+    }
+    EXPECT_ERROR(ckpt::consolidate_safetensors(*world, path("shards"), path("model"), options),
+                 world->rank() == 0 ? Code::kIo : Code::kPeerFailed,
+                 "shards: was replaced or removed while it was read");
+  });
+  EXPECT_FALSE(fs::exists(path("model")));
+  EXPECT_FALSE(has_begun());
 }
 
 }  // namespace

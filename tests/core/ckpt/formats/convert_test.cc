@@ -4,10 +4,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/ckpt/formats/open_checkpoint.h"
 #include "core/ckpt/torch/archive.h"
 #include "core/ckpt/torch/pth_file.h"
@@ -73,6 +77,38 @@ TEST_F(Convert, RunOfSeveralRanksBecomesTorchFilesOfEachRank) {
   write_run_of_two_ranks();
   convert("ranks", CheckpointFormat::kPthPerRankDirectory);
   expect_run(path("ranks"));
+}
+
+// Writes a run that a conversion warns of while it reads it.
+void write_warned_of(const std::string& path, double value) {
+  DcpBuilder builder(path);
+  builder.add_tensor({"model", "a"}, at::full({4}, value), 1);
+  const PythonTuple pair{{PythonValue(0.5), describe_tensor(0, at::kFloat, {1})}};
+  builder.add_archive({"pair"}, write_torch_archive(pair, {at::ones({1})}));
+  builder.write();
+}
+
+// Half of one checkpoint and half of another would be a third, which no run ever had.
+TEST_F(Convert, SourceThatASaveReplacesMeanwhileIsSaidToBe) {
+  const LogScope scope;  // whose records come at once
+  for (const CheckpointFormat format : {CheckpointFormat::kPth, CheckpointFormat::kDcpDirectory,
+                                        CheckpointFormat::kPthPerRankDirectory}) {
+    const std::string number = std::to_string(static_cast<int>(format));
+    write_warned_of(path("run"), 1);
+    bool is_replaced = false;
+    set_log_sink(LogLevel::kWarning, [&](const LogRecord&) {
+      if (!std::exchange(is_replaced, true)) {
+        std::filesystem::rename(path("run"), path("old" + number));
+        write_warned_of(path("run"), 2);
+      }
+    });
+    const std::string to = "to" + number;
+    EXPECT_ERROR(convert(to, format), Code::kIo,
+                 path("run") + ": was replaced or removed while it was read");
+    EXPECT_FALSE(std::filesystem::exists(path(to)) && !std::filesystem::is_empty(path(to))) << to;
+    set_log_sink(LogLevel::kWarning, {});
+    std::filesystem::remove_all(path("run"));
+  }
 }
 
 // Python's DCP pickles a tuple as a whole.
