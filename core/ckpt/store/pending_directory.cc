@@ -107,14 +107,6 @@ void check_resolved(const std::string& path, const Replaceable& what) {
   }
 }
 
-int lock_directory(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-  if (file >= 0) {
-    static_cast<void>(::flock(file, LOCK_EX | LOCK_NB));  // not all file systems have it
-  }
-  return file;
-}
-
 // Whether a name is one that a job left which died while it wrote `path_name`, or, of a series of
 // steps, any of them.
 bool is_leftover(const std::string& name, const std::string& path_name) {
@@ -164,10 +156,13 @@ PendingDirectory::PendingDirectory(const std::string& target, Replaceable replac
     fail_on(path, "make the directory", errno);
   }
   path_ = path;
-  lock_ = lock_directory(path_);
+  lock_.take(path_);
 }
 
 PendingDirectory::~PendingDirectory() {
+  if (lock_.is_of_parent()) {
+    return;  // a fork has copied this one, but not what is on disk
+  }
   if (!path_.empty()) {
     remove_leftover(path_);
   }
@@ -176,9 +171,6 @@ PendingDirectory::~PendingDirectory() {
   }
   if (is_committed_) {
     remove_moved_aside();
-  }
-  if (lock_ >= 0) {
-    ::close(lock_);
   }
 }
 

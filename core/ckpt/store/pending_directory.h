@@ -9,13 +9,16 @@
 // what it has replaced, which may take long on a slow disk. What a job that died
 // left there is removed: of this place or, if it is a step of a series, of all steps. A lock on the
 // directory tells those of living jobs, where the file system has locks of directories (local ones
-// do); see series_claim.h for others.
+// do); see series_claim.h for others. A child that is forked meanwhile has neither lock nor
+// directory.
 //
 // One thread at a time; files may be written by any.
 #pragma once
 
 #include <functional>
 #include <string>
+
+#include "core/ckpt/store/own_lock.h"
 
 namespace fsdp2::ckpt {
 
@@ -61,7 +64,7 @@ class PendingDirectory {
   std::string path_;      // "": not ours to remove any more
   std::string replaced_;  // by commit; "": nothing
   bool is_committed_ = false;
-  int lock_ = -1;
+  OwnLock lock_;
 };
 
 }  // namespace fsdp2::ckpt

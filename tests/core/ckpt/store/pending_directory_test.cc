@@ -4,11 +4,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "core/ckpt/formats/checkpoint_format.h"
 #include "core/ckpt/store/checkpoint_directory.h"
@@ -200,6 +202,41 @@ TEST_F(PendingDirectoryTest, LeavesWhatALivingJobWrites) {
   second->commit();
   EXPECT_EQ(mark("step-00000001"), "first");
   EXPECT_EQ(mark("step-00000002"), "second");
+}
+
+// Python's data loaders and the like: a fork that no exec follows.
+TEST_F(PendingDirectoryTest, OfADeadJobIsRemovedWhileAChildOfItLives) {
+  const pid_t job = in_child([&] {
+    const auto pending = begin(path("out/step-00000001"), "half");
+    const pid_t child = in_child([] { return ::pause() == 0; });
+    write("child", std::to_string(child));
+    write("ready", "");
+    ::pause();
+    return true;
+  });
+  while (!fs::exists(path("ready"))) {
+    ::usleep(1000);
+  }
+  const auto in_out = [&] { return std::distance(fs::directory_iterator(path("out")), {}); };
+  {
+    const PendingDirectory other(path("out/step-00000002"), replaceable_by(Format::kDcpDirectory));
+    EXPECT_EQ(in_out(), 2);  // the job lives
+  }
+  ::kill(job, SIGKILL);
+  EXPECT_FALSE(succeeded(job));
+  begin(path("out/step-00000002"), "new")->commit();
+  EXPECT_EQ(in_out(), 1);
+  ::kill(std::stoi(contents(path("child"))), SIGKILL);
+}
+
+TEST_F(PendingDirectoryTest, IsNotAForkedChildsToRemove) {
+  auto pending = begin(path("out"), "new");
+  EXPECT_TRUE(succeeded(in_child([&] {
+    pending.reset();
+    return true;
+  })));
+  pending->commit();
+  EXPECT_EQ(mark("out"), "new");
 }
 
 TEST_F(PendingDirectoryTest, OldOnesThatCannotBeRemovedAreNoReasonToFail) {
