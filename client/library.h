@@ -70,12 +70,19 @@ using Tokenizer = Owned<fsdp2_tokenizer, fsdp2_tokenizer_destroy>;
 // The text that call(arguments..., buf, cap, needed) returns.
 template <typename Call, typename... Arguments>
 std::string text_of(Call call, Arguments... arguments) {
-  size_t needed = 0;
-  check(call(arguments..., nullptr, 0, &needed));
-  std::string text(needed, '\0');
-  check(call(arguments..., text.data(), text.size(), &needed));
-  text.resize(needed - 1);  // without its NUL
-  return text;
+  // Most texts fit at once: some calls read files for them, and warn of what they find.
+  std::string text(65536, '\0');
+  while (true) {
+    size_t needed = 0;
+    const fsdp2_status status = call(arguments..., text.data(), text.size(), &needed);
+    if (status == FSDP2_E_BUFFER_TOO_SMALL && needed > text.size()) {
+      text.resize(needed);
+      continue;
+    }
+    check(status);
+    text.resize(needed - 1);  // without its NUL
+    return text;
+  }
 }
 
 // The struct that call(arguments..., out) fills.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -312,8 +313,17 @@ int launch(const RunOptions& options) {
   const std::string& name = options.command.front();
   const std::string file = find_command(name);
   if (file.empty()) {
-    std::cerr << "fsdp2 run: " << name << ": no such program" << std::endl;
-    return 127;
+    // As shells tell them apart.
+    std::error_code error;
+    const bool is_there =
+        name.find('/') != std::string::npos && std::filesystem::exists(name, error);
+    std::cerr << "fsdp2 run: " << name
+              << (!is_there ? ": no such program"
+                  : std::filesystem::is_directory(name, error)
+                      ? ": is a directory, expected a program"
+                      : ": is not executable (chmod +x)")
+              << std::endl;
+    return is_there ? 126 : 127;
   }
   try {
     return Job(options).run(file);

@@ -44,7 +44,13 @@ Error current_exception_in_full() {
     // What a thread that cannot be had throws.
     const bool is_exhausted = error.code() == std::errc::resource_unavailable_try_again ||
                               error.code() == std::errc::not_enough_memory;
-    return {is_exhausted ? Code::kOutOfMemory : Code::kInternal, first_line(error.what()),
+    const std::string text = first_line(error.what());
+    if (!is_exhausted) {
+      return {Code::kInternal, text, error.code().value()};
+    }
+    return {Code::kOutOfMemory,
+            "the system gives no more threads or memory: " + text +
+                ": look at its limits (ulimit -u and -v, a container's pids and memory)",
             error.code().value()};
   } catch (const std::exception& error) {
     return {Code::kInternal, first_line(error.what())};

@@ -210,6 +210,7 @@ TEST(TrainCheckpoints, OfADamagedNewestNameTheOneBeforeIt) {
   EXPECT_EQ(passed.outcome.exit_code, 0);
   EXPECT_THAT(passed.outcome.err, HasSubstr(folder + "/step-00000003: files are missing or of "
                                                      "another size: it is passed over"));
+  EXPECT_EQ(passed.outcome.err_lines_with("it is passed over").size(), 1U) << passed.outcome.err;
 }
 
 Outcome fsdp2(const Arguments& arguments) { return run(joined({fsdp2_program()}, arguments)); }

@@ -244,6 +244,20 @@ TEST_F(BadInput, OutputsThatCannotBeMade) {
   }
 }
 
+TEST_F(BadInput, OutputsBehindLinksThatLeadNowhere) {
+  for (const std::string target : {"nowhere", "link"}) {
+    const std::string link = inputs_ + "/link";
+    fs::remove(link);
+    fs::create_symlink(target, link);
+    const Training training = train(
+        1, joined(golden_inputs("tiny-llama"), {"--save-dir", link + "/saved"}), in_outputs());
+    EXPECT_EQ(training.outcome.exit_code, 1);
+    EXPECT_TRUE(training.steps.empty());
+    EXPECT_THAT(training.outcome.err,
+                HasSubstr("link is a symbolic link to " + target + ", where nothing is"));
+  }
+}
+
 TEST_F(BadInput, MetricsThatCannotBeOpened) {
   fs::create_directory(inputs_ + "/taken");
   const Outcome outcome =

@@ -218,6 +218,17 @@ TEST(RunFailure, OfAProgramThatIsNotThere) {
   EXPECT_EQ(job.err, "fsdp2 run: no-such-program: no such program\n");
 }
 
+TEST(RunFailure, OfWhatIsNoProgram) {
+  const std::string folder = empty_directory();
+  const Outcome directory = run(launched(2, {folder}));
+  EXPECT_EQ(directory.exit_code, 126);
+  EXPECT_EQ(directory.err, "fsdp2 run: " + folder + ": is a directory, expected a program\n");
+  write_file(folder + "/text", "");
+  const Outcome text = run(launched(2, {folder + "/text"}));
+  EXPECT_EQ(text.exit_code, 126);
+  EXPECT_EQ(text.err, "fsdp2 run: " + folder + "/text: is not executable (chmod +x)\n");
+}
+
 class RunSignals : public ::testing::TestWithParam<int> {};
 
 TEST_P(RunSignals, ArePassedOnToAllRanks) {

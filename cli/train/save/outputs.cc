@@ -69,6 +69,21 @@ std::error_code make_for_now(const fs::path& wanted) {
   return failed;
 }
 
+// Why a directory cannot be made: a link on the way to it that leads nowhere, or else `failed`.
+std::string reason(const fs::path& wanted, const std::error_code& failed) {
+  std::error_code error;
+  fs::path part;
+  for (const fs::path& name : wanted) {
+    part /= name;
+    if (fs::is_symlink(part, error) && !fs::exists(part, error)) {
+      const std::string target = fs::read_symlink(part, error).string();
+      return part.string() + " is a symbolic link to " + target +
+             ", where nothing is: make what it points to, or name another place";
+    }
+  }
+  return failed.message();
+}
+
 // Permissions alone do not tell whether a directory can be made, since some file systems take
 // nothing even from root, and a name may be too long. Other runs that begin now may try the same
 // folders, and remove them in the middle of this.
@@ -79,7 +94,7 @@ void try_directory(const std::string& flag, const std::string& path, const fs::p
     failed = make_for_now(wanted);
   }
   if (failed) {
-    throw Failure(flag + " " + path + ": nothing can be made there: " + failed.message());
+    throw Failure(flag + " " + path + ": nothing can be made there: " + reason(wanted, failed));
   }
 }
 

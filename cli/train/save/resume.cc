@@ -47,11 +47,11 @@ bool has_step(const Json& checkpoint) {
 }
 
 Look look_at(const std::string& path) {
-  const Json checkpoint = Json::parse(text_of(fsdp2_checkpoint_inspect, path.c_str()));
   // The path in JSON has lost what is not UTF-8.
+  const std::string found = text_of(fsdp2_checkpoint_find, path.c_str());
+  const Json checkpoint = Json::parse(text_of(fsdp2_checkpoint_inspect, found.c_str()));
   const bool optimizer = has_optimizer(checkpoint);
-  return {text_of(fsdp2_checkpoint_find, path.c_str()), optimizer || has_step(checkpoint),
-          optimizer,
+  return {found, optimizer || has_step(checkpoint), optimizer,
           checkpoint.at("complete").get<bool>() ? ""
                                                 : "a file is missing or has lost a part of itself"};
 }

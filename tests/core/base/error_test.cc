@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "tests/core/base/file_fixture.h"
 
@@ -23,6 +25,18 @@ TEST(InContext, AnErrorIsToldWithItsContext) {
 TEST(InContext, ResultsAndOtherExceptionsPassThrough) {
   EXPECT_EQ(in_context("unused", [] { return 7; }), 7);
   EXPECT_THROW(in_context("unused", [] { throw std::logic_error("as it is"); }), std::logic_error);
+}
+
+// What std::thread throws says nothing but "Resource temporarily unavailable".
+TEST(CurrentException, ThreadsThatCannotBeHadAreToldAsSuch) {
+  try {
+    throw std::system_error(EAGAIN, std::generic_category());
+  } catch (const std::exception&) {
+    const Error error = current_exception_as_error();
+    EXPECT_EQ(error.code(), Code::kOutOfMemory);
+    EXPECT_EQ(error.native_code(), EAGAIN);
+    EXPECT_EQ(error.message().find("the system gives no more threads or memory: Resource "), 0U);
+  }
 }
 
 }  // namespace
