@@ -1,9 +1,12 @@
 #include "core/ckpt/formats/convert.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/progress_log.h"
+#include "core/base/text.h"
 #include "core/ckpt/formats/format_table.h"
 #include "core/ckpt/formats/make_full_writer.h"
 #include "core/ckpt/formats/open_checkpoint.h"
@@ -28,8 +32,34 @@ namespace {
 constexpr char kModel[] = "model";
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
 
-bool is_under_model(const StateEntry& entry) {
-  return entry.path.size() >= 2 && entry.path[0] == PathPart(std::string(kModel));
+bool is_under(const StatePath& place, const StateEntry& entry) {
+  return entry.path.size() > place.size() &&
+         std::equal(place.begin(), place.end(), entry.path.begin());
+}
+
+// The dict that holds the model: "model", or where nothing is there the only one of that name
+// further down, as in {"app": {"model": ..., "optim": ...}}. Empty if there is none. Error:
+// kInvalidArgument for several.
+StatePath place_of_model(const StateSource& source) {
+  const PathPart model = std::string(kModel);
+  std::set<StatePath> below;
+  for (const StateEntry& entry : source.entries()) {
+    const auto found = std::find(entry.path.begin(), entry.path.end(), model);
+    if (entry.dtype && entry.path.end() - found > 1) {
+      below.emplace(entry.path.begin(), found + 1);
+    }
+  }
+  if (below.count({model}) != 0) {
+    return {model};
+  }
+  std::vector<std::string> names;
+  for (const StatePath& place : below) {
+    names.push_back(printable_name(name_of(place)));
+  }
+  constexpr size_t kNamesInMessage = 8;
+  FSDP2_CHECK(names.size() <= 1, Code::kInvalidArgument, "{}: expected one model, found {}: {}",
+              source.path(), names.size(), list_some(names, kNamesInMessage));
+  return below.empty() ? StatePath() : *below.begin();
 }
 
 class Conversion {
@@ -99,19 +129,25 @@ bool Conversion::is_plain(const StateEntry& object) const {
 // PyTorch's dcp_to_torch_save.
 void Conversion::choose() {
   const std::vector<StateEntry>& entries = source_->entries();
-  const bool has_model = std::any_of(entries.begin(), entries.end(), is_under_model);
+  const StatePath model = wants_model_alone() ? place_of_model(*source_) : StatePath();
+  const bool has_model = !model.empty();
   const bool is_flat = !has_model && std::all_of(entries.begin(), entries.end(),
                                                  [](const auto& e) { return e.path.size() == 1; });
   for (const StateEntry& entry : entries) {
     StatePath path = entry.path;
-    const bool in_model = has_model ? is_under_model(entry) : entry.path.size() == 1;
+    const bool in_model = has_model ? is_under(model, entry) : entry.path.size() == 1;
     if (wants_model_alone() && (!entry.dtype || !in_model)) {
       ++result_.left_out;
       continue;
     }
+    if (has_model) {
+      path.erase(path.begin(), path.begin() + static_cast<ptrdiff_t>(model.size()));
+    }
     if (needs_flat()) {
-      path = {name_of(has_model ? StatePath(path.begin() + 1, path.end()) : path)};
-    } else if (!has_model && entry.dtype && (is_flat || options_.model_only) &&
+      path = {name_of(path)};
+    } else if (has_model) {
+      path.insert(path.begin(), std::string(kModel));
+    } else if (entry.dtype && (is_flat || options_.model_only) &&
                options_.format != CheckpointFormat::kPth) {
       path.insert(path.begin(), std::string(kModel));
     }

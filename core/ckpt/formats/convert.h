@@ -1,9 +1,9 @@
 // Checkpoints from one format into another, offline, one tensor in memory at a time.
 //
 // Formats of whole models (safetensors, Hugging Face directories, flat .pth files) hold names of
-// parameters; the others hold trees with the model under "model". From a tree to a flat format goes
-// the model alone; the other way it is put under "model". A .pth file of names of parameters is a
-// state_dict.
+// parameters; the others hold trees with the model under "model", at the top or in one place
+// further down. From a tree to a flat format goes the model alone; the other way it is put under
+// "model". A .pth file of names of parameters is a state_dict.
 #pragma once
 
 #include <cstdint>

@@ -164,6 +164,34 @@ TEST_F(Convert, NamesOfParametersRemainAStateDictInATorchFile) {
   EXPECT_TRUE(is_filled(*open_checkpoint(path("again")), "model.layer.bias", 2));
 }
 
+// As PyTorch's tutorial of DCP saves an application.
+TEST_F(Convert, AModelFurtherDownIsFoundIfItIsTheOnlyOne) {
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"app", "model", "a"}, at::full({4, 2}, 1));
+  builder.add_tensor({"app", "optim", "state", "a", "exp_avg"}, at::full({4, 2}, 2));
+  builder.write();
+  convert("weights.safetensors", CheckpointFormat::kSafetensors);
+  const auto flat = open_checkpoint(path("weights.safetensors"));
+  EXPECT_EQ(flat->entries().size(), 1);
+  EXPECT_TRUE(is_filled(*flat, "a", 1));
+  ConvertOptions options;
+  options.format = CheckpointFormat::kDcpDirectory;
+  options.model_only = true;
+  convert_checkpoint(path("run"), path("alone"), options);
+  EXPECT_TRUE(is_filled(*open_checkpoint(path("alone")), "model.a", 1));
+  convert("whole", CheckpointFormat::kDcpDirectory);
+  EXPECT_TRUE(is_filled(*open_checkpoint(path("whole")), "app.optim.state.a.exp_avg", 2));
+}
+
+TEST_F(Convert, TwoModelsFurtherDownAreRefusedByName) {
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"actor", "model", "a"}, at::ones({4, 2}));
+  builder.add_tensor({"critic", "model", "a"}, at::ones({4, 2}));
+  builder.write();
+  EXPECT_ERROR(convert("weights.safetensors", CheckpointFormat::kSafetensors),
+               Code::kInvalidArgument, "expected one model, found 2: actor.model, critic.model");
+}
+
 // What a run of ours keeps beside the model.
 TEST_F(Convert, ValuesUnderOurNameGoIntoTorchFilesOfEachRankAndBack) {
   DcpBuilder builder(path("run"));
