@@ -111,3 +111,15 @@ end
     collect_all()
     @test FSDP2.live_handles() <= before
 end
+
+# The library's memory is what counts, not Julia's: a tensor of 4 MiB is a few bytes here.
+@testset "forgotten tensors do not pile up" begin
+    data, before, peak = zeros(Float32, 1 << 20), FSDP2.resident_bytes(), 0
+    forget_one() = (Tensor(data); nothing)
+    for _ in 1:1536
+        forget_one()
+        peak = max(peak, FSDP2.resident_bytes() - before)
+    end
+    @test before > 0 && peak < 4 << 30
+    collect_all()
+end
