@@ -152,7 +152,7 @@ std::vector<Key> run_keys(TrainOptions* o) {
        "Tokens whose logits exist at a time in the loss; 1024 is usual (0: by the vocabulary)"},
       {steps, "update-in-backward", &o->update_in_backward,
        "Update each unit inside backward and free its gradients at once, which saves the memory of "
-       "one copy of them; without --clip, --loss-scale, --not-finite skip and Muon"},
+       "one copy of them; without --clip, --loss-scale, --not-finite skip, --cuda-graph and Muon"},
       {sharding, "strategy", &o->strategy, "Sharding strategy", strategy_names()},
       {sharding, "fsdp-size", &o->fsdp_size, kFsdpSizeHelp},
       {sharding, "ulysses-size", &o->ulysses_size, kUlyssesHelp},

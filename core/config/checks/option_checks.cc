@@ -247,6 +247,7 @@ void check_update_in_backward(const TrainOptions& o) {
   require(o.loss_scale == 0, "--update-in-backward and --loss-scale exclude each other");
   require(o.not_finite != "skip", "--update-in-backward and --not-finite skip exclude each other");
   require(o.optimizer != "muon", "--update-in-backward and --optimizer muon exclude each other");
+  require(!o.cuda_graph, "--update-in-backward and --cuda-graph exclude each other");
 }
 
 void check_rules(const TrainOptions& o) {

@@ -298,6 +298,8 @@ static void a_bad_plan_is_refused_with_the_name_of_its_key(void) {
        "--update-in-backward and --loss-scale exclude each other"},
       {kStep, "update_in_backward: true\nnot_finite: skip",
        "--update-in-backward and --not-finite skip exclude each other"},
+      {kStep, "update_in_backward: true\ncuda_graph: true",
+       "--update-in-backward and --cuda-graph exclude each other"},
       {kMesh, "world_size: 3", "the configuration is for 3 ranks (plan:1 world_size)"},
       {kMesh, "ulysses_size: 2", "--ulysses-size 2 does not divide the 1 ranks"},
       {kMesh, "strategy: hybrid_shard", "--strategy hybrid_shard needs --fsdp-size"},
