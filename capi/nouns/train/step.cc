@@ -73,7 +73,8 @@ inline constexpr auto kFields<fsdp2_step_options> = std::tuple(
     Field("decay_steps", &fsdp2_step_options::decay_steps, Range{0, kMaxSteps}),
     Field("vocabulary_last", &fsdp2_step_options::vocabulary_last, Flag()),
     Field("update_in_backward", &fsdp2_step_options::update_in_backward, Flag()),
-    Field("cuda_graph", &fsdp2_step_options::cuda_graph, Flag()));
+    Field("cuda_graph", &fsdp2_step_options::cuda_graph, Flag()),
+    Field("reserved", &fsdp2_step_options::reserved, Reserved()));
 // clang-format on
 
 namespace {

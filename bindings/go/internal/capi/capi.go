@@ -702,6 +702,7 @@ type StepOptions struct {
 	VocabularyLast    int32
 	UpdateInBackward  int32
 	CudaGraph         int32
+	Reserved          int32
 }
 
 // StepResult is fsdp2_step_result.

@@ -515,6 +515,7 @@ var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.DecaySteps)-unsafe.Offsetof(C.fs
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.VocabularyLast)-unsafe.Offsetof(C.fsdp2_step_options{}.vocabulary_last)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.UpdateInBackward)-unsafe.Offsetof(C.fsdp2_step_options{}.update_in_backward)]
 var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.CudaGraph)-unsafe.Offsetof(C.fsdp2_step_options{}.cuda_graph)]
+var _ = [1]byte{}[unsafe.Offsetof(StepOptions{}.Reserved)-unsafe.Offsetof(C.fsdp2_step_options{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_step_result{}) - unsafe.Sizeof(StepResult{})
 

@@ -643,6 +643,7 @@ Base.@kwdef struct fsdp2_step_options
     vocabulary_last::Int32 = 0
     update_in_backward::Int32 = 0
     cuda_graph::Int32 = 0
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_step_result

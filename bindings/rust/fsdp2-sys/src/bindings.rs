@@ -8620,12 +8620,14 @@ pub struct fsdp2_step_options {
     pub decay_steps: i64,
     pub vocabulary_last: i32,
     pub update_in_backward: i32,
+    pub cuda_graph: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_step_options() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_step_options>(),
-        104usize,
+        112usize,
         concat!("Size of: ", stringify!(fsdp2_step_options))
     );
     assert_eq!(
@@ -8939,6 +8941,40 @@ fn bindgen_test_layout_fsdp2_step_options() {
         );
     }
     test_field_update_in_backward();
+    fn test_field_cuda_graph() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).cuda_graph) as usize - ptr as usize
+            },
+            104usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(cuda_graph)
+            )
+        );
+    }
+    test_field_cuda_graph();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            108usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_step_options),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_step_options_init(

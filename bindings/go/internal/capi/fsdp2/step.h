@@ -92,11 +92,12 @@ typedef struct fsdp2_step_options {
    * replayed. Not yet run on a GPU: it is compiled, and its order is proved on recording devices.
    */
   int32_t cuda_graph;
+  int32_t reserved;
 } fsdp2_step_options;
 /* clang-format off */
 #define FSDP2_STEP_OPTIONS_INIT \
   { (uint32_t)sizeof(fsdp2_step_options), 1, 0, FSDP2_SCHEDULE_CONSTANT, 0, 0, 0.0, 0.0, 0.0, 2000, \
-    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0, 0.0, 0, 0, 0, 0 }
+    FSDP2_NOT_FINITE_ERROR, 100, FSDP2_LOSS_MEAN_MICRO_BATCHES, 0, 0.0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 FSDP2_CALL fsdp2_step_options_init(fsdp2_step_options* options, size_t struct_size);
 
