@@ -58,10 +58,11 @@ TEST_P(Graphs, AreRecordedAndReplayed) {
   }
 }
 
+// A step that updates units in backward is no graph (train/step/train_step.h).
 std::vector<Scenario> scenarios_that_end_well() {
   std::vector<Scenario> all;
   for (const Scenario& scenario : scenarios()) {
-    if (scenario.fails == Scenario::Fails::kNowhere) {
+    if (scenario.fails == Scenario::Fails::kNowhere && !scenario.updates_units) {
       all.push_back(scenario);
     }
   }
