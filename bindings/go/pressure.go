@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync/atomic"
+	"time"
 )
 
 // The collector goes by what Go has allocated, and the few bytes of a Tensor may stand for megabytes of the library's. Left to itself, it
@@ -14,6 +15,7 @@ import (
 const (
 	guardsBetweenLooks       = 64
 	growthBetweenCollections = 1 << 30
+	longestWait              = 64 * time.Millisecond
 )
 
 var (
@@ -35,8 +37,13 @@ func lookAtMemory() {
 	if limit != 0 && !isOver && next >= limit {
 		return
 	}
-	if atomic.CompareAndSwapInt64(&growthLimit, limit, next) && isOver {
-		runtime.GC()
+	if !atomic.CompareAndSwapInt64(&growthLimit, limit, next) || !isOver {
+		return
+	}
+	runtime.GC()
+	// The tensors end on the collector's goroutine, which may be slower than the one that makes the next.
+	for wait := time.Millisecond; wait <= longestWait && residentBytes() > limit; wait *= 2 {
+		time.Sleep(wait)
 	}
 }
 

@@ -54,6 +54,7 @@ final class TensorGuard {
     }
     TensorGuard made = new TensorGuard();
     Handle.CLEANER.register(made, made.destruction);
+    MemoryWatch.guardMade();
     return made;
   }
 

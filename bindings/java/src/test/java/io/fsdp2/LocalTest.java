@@ -1,6 +1,7 @@
 package io.fsdp2;
 
 import static io.fsdp2.Checks.code;
+import static io.fsdp2.Checks.collect;
 import static io.fsdp2.Checks.expect;
 import static io.fsdp2.Checks.expectContains;
 import static io.fsdp2.Checks.expectThrown;
@@ -30,6 +31,7 @@ public final class LocalTest {
     test("a closed object refuses politely", LocalTest::aClosedObjectRefusesPolitely);
     test("dropping in any order leaves no live handle", LocalTest::droppingInAnyOrder);
     test("what nobody closes ends with the collector", LocalTest::whatNobodyClosesEnds);
+    test("forgotten tensors do not pile up", LocalTest::forgottenTensorsDoNotPileUp);
     test("an operator by name with autograd", LocalTest::anOperatorByNameWithAutograd);
     test(
         "a wrong argument of an operator quotes the schema",
@@ -167,6 +169,21 @@ public final class LocalTest {
       Thread.sleep(20);
     }
     expect(0L, FsdpRuntime.liveHandles());
+  }
+
+  /** 3 GiB, and as much in buffers on the way, of which Java sees a few bytes. */
+  private static void forgottenTensorsDoNotPileUp() throws Exception {
+    float[] values = new float[1 << 20];
+    long before = MemoryWatch.residentBytes();
+    long peak = 0;
+    for (int i = 0; i < 768; i++) {
+      Tensor.of(values);
+      if (i % 32 == 31) { // seldom, because looking makes garbage, too
+        peak = Math.max(peak, MemoryWatch.residentBytes() - before);
+      }
+    }
+    expect(true, before > 0 && peak < 4L << 30, "grown by " + (peak >> 20) + " MiB");
+    collect();
   }
 
   private static void anOperatorByNameWithAutograd() {
