@@ -1,8 +1,10 @@
 #include "core/train/optim/sgd.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "core/train/optim/fused_optimizer.h"
@@ -11,6 +13,34 @@
 namespace fsdp2::train {
 
 namespace {
+
+// LibTorch's loop for CPUs leaves parameters of 16 bits as they are, and takes their momentum for
+// fp32.
+bool has_fused_loop(const at::Tensor& param) {
+  return param.is_cuda() || param.scalar_type() == at::kFloat || param.scalar_type() == at::kDouble;
+}
+
+// The same in fp32, rounded at the end.
+void update_in_fp32(const FusedLists& lists, const SgdOptions& options, double lr,
+                    const GradScale& scale) {
+  for (size_t i = 0; i < lists.params.size(); ++i) {
+    const at::Tensor param = lists.params[i].detach();
+    at::Tensor step = lists.grads[i].to(at::kFloat);
+    if (scale) {
+      step = step / *scale;
+    }
+    if (options.weight_decay != 0.0) {
+      step = step.add(param, options.weight_decay);
+    }
+    if (options.momentum > 0.0) {
+      const at::Tensor momentum =
+          (lists.first_state[i].to(at::kFloat) * options.momentum).add_(step);
+      lists.first_state[i].copy_(momentum);
+      step = options.nesterov ? step.add(momentum, options.momentum) : momentum;
+    }
+    param.copy_(param.to(at::kFloat).sub_(step, lr));
+  }
+}
 
 class Sgd final : public FusedOptimizer<SgdOptions> {
  public:
@@ -79,6 +109,10 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
 
   void run_kernel(FusedLists& lists, const SgdOptions& options, double lr,
                   const GradScale& scale) override {
+    if (!has_fused_loop(lists.params.front())) {
+      update_in_fp32(lists, options, lr, scale);
+      return;
+    }
     // A buffer of zeros and is_first_step=false is the same as PyTorch's first step without one.
     at::_fused_sgd_(lists.params, lists.grads, lists.first_state, options.weight_decay,
                     options.momentum, lr, /*dampening=*/0.0, options.nesterov,

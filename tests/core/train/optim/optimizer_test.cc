@@ -113,6 +113,44 @@ TEST(ParameterGroups, OfSgdHaveOptionsOfTheirOwn) {
   });
 }
 
+// Three steps of gradients that are halved, beside the formula in double, rounded after each step.
+void expect_sgd_in(at::ScalarType dtype, const SgdOptions& options, double ulp) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    const auto model = seed(make_linears({8, 17}));
+    model->to(dtype);
+    const auto root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+    const auto ours = make_sgd(root, options);
+    for (const fsdp::ShardedParam* param : root->parameters()) {
+      at::Tensor expected = param->sharded().detach().to(at::kDouble);
+      at::Tensor momentum = at::zeros_like(expected);
+      for (int step = 0; step < 3; ++step) {
+        root->zero_grad();
+        const at::Tensor gradient =
+            at::linspace(-2.0, 3.0 + step, expected.numel()).view_as(expected).to(dtype);
+        const at::Tensor decayed = gradient.to(at::kDouble) / 2.0 + options.weight_decay * expected;
+        param->sharded().mutable_grad() = gradient;
+        ours->step(2.0);
+        momentum = (options.momentum * momentum + decayed).to(dtype).to(at::kDouble);
+        expected -=
+            options.lr * (options.nesterov ? decayed + options.momentum * momentum : momentum);
+        expected = expected.to(dtype).to(at::kDouble);
+        EXPECT_TRUE(at::allclose(param->sharded().detach().to(at::kDouble), expected, ulp, ulp))
+            << param->name() << " after step " << step;
+      }
+    }
+  });
+}
+
+TEST(Sgd, UpdatesParametersIn16BitsAsItDoesInFp32) {
+  for (const bool nesterov : {false, true}) {
+    const SgdOptions options{0.1, 0.9, 0.1, nesterov};
+    expect_sgd_in(at::kFloat, options, 1e-6);
+    expect_sgd_in(at::kHalf, options, 1.0 / 512);
+    expect_sgd_in(at::kBFloat16, options, 1.0 / 64);
+  }
+  expect_sgd_in(at::kBFloat16, {0.1, 0.0, 0.1}, 1.0 / 64);
+}
+
 TEST(ParameterGroups, ByRuleTrainAsThoseOfPyTorch) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     Pair pair(world);
