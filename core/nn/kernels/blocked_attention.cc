@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,9 +22,14 @@ namespace {
 constexpr int64_t kBlockScores = int64_t{1} << 16;
 constexpr int64_t kFewestQueries = 64;
 constexpr int64_t kMostQueries = 128;
-// Keys of a product, and what their number is rounded up to: oneDNN compiles each size anew.
+// oneDNN compiles a kernel for each set of sizes and strides, and keeps it for good. So numbers of
+// queries and keys are rounded up, with zeros, and strides are few, whatever lengths there are.
 constexpr int64_t kProductKeys = 512;
 constexpr int64_t kKeyStep = 128;
+constexpr int64_t kFineStep = 32;     // of queries, and of fewer keys than kKeyStep
+constexpr int64_t kStrideApart = 16;  // rows a power of two apart would slow each other down
+
+int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 // c [m,n] (+)= a [m,k] b [k,n]. Rows lie ld apart.
 struct Rows {
@@ -116,6 +122,8 @@ struct Sizes {
   int64_t batch, length, heads, kv_heads, e;
   int64_t group;    // heads for each key-value head
   int64_t queries;  // of a block
+  int64_t padded;   // the length, rounded up as a number of keys
+  int64_t stride;   // of scores and of transposed keys, at least `padded`
 
   explicit Sizes(const AttentionInputs& in)
       : batch(in.q.size(0)),
@@ -125,11 +133,18 @@ struct Sizes {
         e(in.q.size(3)),
         group(heads / kv_heads),
         queries(std::clamp(kBlockScores / length / kFewestQueries * kFewestQueries, kFewestQueries,
-                           kMostQueries)) {}
+                           kMostQueries)),
+        padded(keys_before(length)),
+        stride(kKeyStep) {
+    while (stride < padded) {
+      stride *= 2;
+    }
+    stride += kStrideApart;
+  }
 
   // How many keys the queries before `end` see, or a few more.
-  int64_t keys_before(int64_t end, bool is_causal) const {
-    return is_causal ? std::min(length, (end + kKeyStep - 1) / kKeyStep * kKeyStep) : length;
+  static int64_t keys_before(int64_t end) {
+    return rounded_up(end, end <= kKeyStep ? kFineStep : kKeyStep);
   }
 };
 
@@ -137,17 +152,20 @@ struct Sizes {
 struct Block {
   int64_t begin;
   int64_t count;
-  int64_t keys;  // columns of its scores
+  int64_t padded;  // the count, rounded up: rows of its scores
+  int64_t keys;    // columns of its scores
+  int64_t seen;    // by each query where it is not causal
   bool is_causal;
 
-  int64_t seen_by(int64_t row) const { return is_causal ? begin + row + 1 : keys; }
+  int64_t seen_by(int64_t row) const { return is_causal ? begin + row + 1 : seen; }
 };
 
 template <typename Work>
 void for_blocks_of_queries(const Sizes& of, bool is_causal, const Work& work) {
   for (int64_t begin = 0; begin < of.length; begin += of.queries) {
     const int64_t count = std::min(of.queries, of.length - begin);
-    work(Block{begin, count, of.keys_before(begin + count, is_causal), is_causal});
+    const int64_t keys = is_causal ? Sizes::keys_before(begin + count) : of.padded;
+    work(Block{begin, count, rounded_up(count, kFineStep), keys, of.length, is_causal});
   }
 }
 
@@ -162,70 +180,89 @@ void for_kv_heads(const Sizes& of, const Work& work) {
   });
 }
 
-// scores [count,keys] of queries [count,E] and transposed keys [E,S].
+// scores [padded,keys] of queries [padded,E] and transposed keys [E,keys].
 void multiply_with_all(const Block& block, const Sizes& of, const float* rows,
                        const float* transposed, float* scores) {
   for_keys(block.keys, [&](int64_t key, int64_t n) {
-    multiply(block.count, n, of.e, {rows, of.e}, {transposed + key, of.length}, scores + key,
-             block.keys, /*add=*/false);
+    multiply(block.padded, n, of.e, {rows, of.e}, {transposed + key, of.stride}, scores + key,
+             of.stride, /*add=*/false);
   });
 }
 
-// sum [count,E] = weights [count,keys] values [S,E].
+// sum [padded,E] = weights [padded,keys] values [keys,E].
 void mix(const Block& block, const Sizes& of, const float* weights, const float* values,
          float* sum) {
   for_keys(block.keys, [&](int64_t key, int64_t n) {
-    multiply(block.count, of.e, n, {weights + key, block.keys}, {values + key * of.e, of.e}, sum,
+    multiply(block.padded, of.e, n, {weights + key, of.stride}, {values + key * of.e, of.e}, sum,
              of.e, /*add=*/key > 0);
   });
 }
 
-// sums [keys,E] += weights [count,keys]^T rows [count,E].
+// sums [keys,E] += weights [padded,keys]^T rows [padded,E].
 void add_mixed_back(const Block& block, const Sizes& of, const float* weights, const float* rows,
                     float* transposed, float* sums) {
-  simd::transpose(weights, block.count, block.keys, transposed);
+  simd::transpose(weights, of.stride, block.padded, block.keys, transposed, block.padded);
   for_keys(block.keys, [&](int64_t key, int64_t n) {
-    multiply(n, of.e, block.count, {transposed + key * block.count, block.count}, {rows, of.e},
+    multiply(n, of.e, block.padded, {transposed + key * block.padded, block.padded}, {rows, of.e},
              sums + key * of.e, of.e, /*add=*/true);
   });
 }
 
-// Exponentials of a row's scores less `shift`, 0 for the keys that it does not see; their sum.
-float exponentials(const Block& block, int64_t row, float shift, float* scores) {
-  float* of_row = scores + row * block.keys;
-  const int64_t seen = block.seen_by(row);
-  std::fill(of_row + seen, of_row + block.keys, 0.0F);
-  return simd::exp_and_sum(of_row, shift, seen);
+void fill_zeros(float* from, float* to) { std::fill(from, to, 0.0F); }
+
+// 0 for the keys that a row does not see, and in the rows that pad the block.
+void clear_unseen(const Block& block, const Sizes& of, float* scores) {
+  for (int64_t row = 0; row < block.padded; ++row) {
+    float* const of_row = scores + row * of.stride;
+    fill_zeros(of_row + (row < block.count ? block.seen_by(row) : 0), of_row + block.keys);
+  }
+}
+
+// The rows of a block [padded,E].
+template <typename T>
+void read_block(const Head<const T>& head, const Block& block, const Sizes& of, float* rows) {
+  head.read_rows(block.begin, block.count, of.e, rows);
+  fill_zeros(rows + block.count * of.e, rows + block.padded * of.e);
+}
+
+// All rows of a head [padded,E].
+template <typename T>
+void read_head(const Head<const T>& head, const Sizes& of, float* rows) {
+  head.read_rows(0, of.length, of.e, rows);
+  fill_zeros(rows + of.length * of.e, rows + of.padded * of.e);
 }
 
 template <typename T>
 void forward(const AttentionInputs& in, const at::Tensor& out, const at::Tensor& log_sums) {
   const Sizes of(in);
-  const int64_t of_head = of.length * of.e;
+  const int64_t of_head = of.padded * of.e;
+  const int64_t of_head_transposed = of.stride * of.e;
   float* const log_sums_data = log_sums.mutable_data_ptr<float>();
   for_kv_heads(of, [&](int64_t batch, int64_t kv_head) {
-    const Scratch scratch({of_head, of_head, of.queries * of.e, of.queries * of.length});
+    const Scratch scratch({of_head_transposed, of_head, of.queries * of.e, of.queries * of.stride});
     float* const keys = scratch.part(0);  // [E,S]
     float* const values = scratch.part(1);
     float* const rows = scratch.part(2);  // of queries, then of the result
     float* const scores = scratch.part(3);
-    Head<const T>(in.k, batch, kv_head).read_rows(0, of.length, of.e, values);
-    simd::transpose(values, of.length, of.e, keys);
-    Head<const T>(in.v, batch, kv_head).read_rows(0, of.length, of.e, values);
+    read_head(Head<const T>(in.k, batch, kv_head), of, values);
+    simd::transpose(values, of.e, of.padded, of.e, keys, of.stride);
+    read_head(Head<const T>(in.v, batch, kv_head), of, values);
     for (int64_t head = kv_head * of.group; head < (kv_head + 1) * of.group; ++head) {
       const Head<const T> q(in.q, batch, head);
       const Head<T> result(out, batch, head);
       for_blocks_of_queries(of, in.is_causal, [&](const Block& block) {
-        q.read_rows(block.begin, block.count, of.e, rows);
+        read_block(q, block, of, rows);
         simd::scale(rows, static_cast<float>(in.scale), rows, block.count * of.e);
         multiply_with_all(block, of, rows, keys, scores);
         float sums[kMostQueries];
         for (int64_t row = 0; row < block.count; ++row) {
-          const float shift = simd::largest(scores + row * block.keys, block.seen_by(row));
-          sums[row] = exponentials(block, row, shift, scores);
+          float* const of_row = scores + row * of.stride;
+          const float shift = simd::largest(of_row, block.seen_by(row));
+          sums[row] = simd::exp_and_sum(of_row, shift, block.seen_by(row));
           log_sums_data[(batch * of.length + block.begin + row) * of.heads + head] =
               shift + std::log(sums[row]);
         }
+        clear_unseen(block, of, scores);
         mix(block, of, scores, values, rows);
         for (int64_t row = 0; row < block.count; ++row) {
           simd::scale(rows + row * of.e, 1.0F / sums[row], rows + row * of.e, of.e);
@@ -241,14 +278,15 @@ void backward(const at::Tensor& dout, const AttentionInputs& in, const at::Tenso
               const at::Tensor& log_sums, const at::Tensor& dq, const at::Tensor& dk,
               const at::Tensor& dv) {
   const Sizes of(in);
-  const int64_t of_head = of.length * of.e;
+  const int64_t of_head = of.padded * of.e;
+  const int64_t of_head_transposed = of.stride * of.e;
   const int64_t of_block = of.queries * of.e;
-  const int64_t of_scores = of.queries * of.length;
+  const int64_t of_scores = of.queries * of.stride;
   const auto scale = static_cast<float>(in.scale);
   const float* const log_sums_data = log_sums.const_data_ptr<float>();
   for_kv_heads(of, [&](int64_t batch, int64_t kv_head) {
-    const Scratch scratch({of_head, of_head, of_head, of_head, of_head, of_block, of_block,
-                           of_block, of_scores, of_scores, of_scores});
+    const Scratch scratch({of_head, of_head_transposed, of_head_transposed, of_head, of_head,
+                           of_block, of_block, of_block, of_scores, of_scores, of_scores});
     float* const keys = scratch.part(0);
     float* const keys_transposed = scratch.part(1);
     float* const values_transposed = scratch.part(2);
@@ -260,10 +298,10 @@ void backward(const at::Tensor& dout, const AttentionInputs& in, const at::Tenso
     float* const weights = scratch.part(8);
     float* const dweights = scratch.part(9);  // then those of the scores
     float* const transposed = scratch.part(10);
-    Head<const T>(in.v, batch, kv_head).read_rows(0, of.length, of.e, keys);
-    simd::transpose(keys, of.length, of.e, values_transposed);
-    Head<const T>(in.k, batch, kv_head).read_rows(0, of.length, of.e, keys);
-    simd::transpose(keys, of.length, of.e, keys_transposed);
+    read_head(Head<const T>(in.v, batch, kv_head), of, keys);
+    simd::transpose(keys, of.e, of.padded, of.e, values_transposed, of.stride);
+    read_head(Head<const T>(in.k, batch, kv_head), of, keys);
+    simd::transpose(keys, of.e, of.padded, of.e, keys_transposed, of.stride);
     std::fill_n(key_sums, of_head, 0.0F);
     std::fill_n(value_sums, of_head, 0.0F);
     for (int64_t head = kv_head * of.group; head < (kv_head + 1) * of.group; ++head) {
@@ -272,21 +310,21 @@ void backward(const at::Tensor& dout, const AttentionInputs& in, const at::Tenso
       const Head<const T> dresult(dout, batch, head);
       const Head<T> dqueries(dq, batch, head);
       for_blocks_of_queries(of, in.is_causal, [&](const Block& block) {
-        q.read_rows(block.begin, block.count, of.e, queries);
+        read_block(q, block, of, queries);
         simd::scale(queries, scale, queries, block.count * of.e);
-        dresult.read_rows(block.begin, block.count, of.e, douts);
-        result.read_rows(block.begin, block.count, of.e, rows);
+        read_block(dresult, block, of, douts);
+        read_block(result, block, of, rows);
         multiply_with_all(block, of, queries, keys_transposed, weights);
         multiply_with_all(block, of, douts, values_transposed, dweights);
         for (int64_t row = 0; row < block.count; ++row) {
           const int64_t place = (batch * of.length + block.begin + row) * of.heads + head;
-          exponentials(block, row, log_sums_data[place], weights);
+          float* const of_row = weights + row * of.stride;
+          simd::exp_and_sum(of_row, log_sums_data[place], block.seen_by(row));
           const float along = simd::dot(douts + row * of.e, rows + row * of.e, of.e);
-          simd::softmax_gradients(weights + row * block.keys, along, dweights + row * block.keys,
-                                  block.seen_by(row));
-          std::fill(dweights + row * block.keys + block.seen_by(row),
-                    dweights + (row + 1) * block.keys, 0.0F);
+          simd::softmax_gradients(of_row, along, dweights + row * of.stride, block.seen_by(row));
         }
+        clear_unseen(block, of, weights);
+        clear_unseen(block, of, dweights);
         add_mixed_back(block, of, weights, douts, transposed, value_sums);
         add_mixed_back(block, of, dweights, queries, transposed, key_sums);
         mix(block, of, dweights, keys, rows);
@@ -301,8 +339,23 @@ void backward(const at::Tensor& dout, const AttentionInputs& in, const at::Tenso
 
 }  // namespace
 
+bool has_blocked_attention() {
+  static const bool has_products = [] {
+    const float one = 1.0F;
+    float product = 0.0F;
+    try {
+      multiply(1, 1, 1, {&one, 1}, {&one, 1}, &product, 1, /*add=*/false);
+    } catch (const c10::Error&) {
+      return false;
+    }
+    at::native::cpublas::brgemm_release(/*is_vnni=*/false);
+    return true;
+  }();
+  return has_products;
+}
+
 bool prefers_blocked_attention(at::ScalarType dtype) {
-  static const bool is_faster = onednn_has_wider_vectors();
+  static const bool is_faster = onednn_has_wider_vectors() && has_blocked_attention();
   // Where LibTorch packs bf16, its attention has matrix units.
   return is_faster && (dtype == at::kFloat ||
                        (dtype == at::kBFloat16 && !at::native::cpublas::could_pack(at::kBFloat16)));

@@ -12,6 +12,8 @@
 
 namespace fsdp2::nn::cpu_kernels {
 
+// Whether this LibTorch has the products for it on this CPU.
+bool has_blocked_attention();
 // Whether the blocks are expected to be faster here than LibTorch's attention, which is so on CPUs
 // with AVX-512 that are not Intel's.
 bool prefers_blocked_attention(at::ScalarType dtype);

@@ -267,15 +267,16 @@ FSDP2_CLONES void softmax_gradients(const float* weights, float along, float* dx
   }
 }
 
-FSDP2_CLONES void transpose(const float* from, int64_t rows, int64_t columns, float* to) {
+FSDP2_CLONES void transpose(const float* from, int64_t ld_from, int64_t rows, int64_t columns,
+                            float* to, int64_t ld_to) {
   for (int64_t row = 0; row < rows; row += kLanes) {
     const int64_t n = std::min(kLanes, rows - row);
     for (int64_t column = 0; column < columns; ++column) {
-      const float* x = from + row * columns + column;
-      float* y = to + column * rows + row;
+      const float* x = from + row * ld_from + column;
+      float* y = to + column * ld_to + row;
       FSDP2_ROWS_APART
       for (int64_t i = 0; i < n; ++i) {
-        y[i] = x[i * columns];
+        y[i] = x[i * ld_from];
       }
     }
   }

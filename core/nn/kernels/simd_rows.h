@@ -52,8 +52,9 @@ float exp_and_sum(float* x, float shift, int64_t n);
 // dx: of softmax's results, then of its input. along: the sum of the results times their dx.
 void softmax_gradients(const float* weights, float along, float* dx, int64_t n);
 
-// from [rows,columns] -> to [columns,rows]
-void transpose(const float* from, int64_t rows, int64_t columns, float* to);
+// from [rows,columns] -> to [columns,rows]. Rows lie ld apart.
+void transpose(const float* from, int64_t ld_from, int64_t rows, int64_t columns, float* to,
+               int64_t ld_to);
 
 // What AdamW does to an element, in the order of its use.
 struct AdamWNumbers {

@@ -124,7 +124,7 @@ TEST(SimdRows, TransposeMatricesOfAnySize) {
     for (const int64_t columns : {1, 16, 33}) {
       const std::vector<float> from = random_numbers(rows * columns);
       std::vector<float> to(from.size() + 1, 7.0F);
-      transpose(from.data(), rows, columns, to.data());
+      transpose(from.data(), columns, rows, columns, to.data(), rows);
       for (int64_t i = 0; i < rows * columns; ++i) {
         ASSERT_EQ(to[static_cast<size_t>(i % columns * rows + i / columns)],
                   from[static_cast<size_t>(i)])

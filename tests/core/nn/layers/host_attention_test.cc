@@ -4,8 +4,10 @@
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -90,12 +92,21 @@ TEST(WidenedAttention, IsAtLeastAsCloseToDoubleAsLibTorchsOwn) {
   expect_as_close_to_double_as_libtorchs_own(widened_attention, at::kBFloat16);
 }
 
-TEST(BlockedAttention, IsAsCloseToDoubleAsLibTorchsOwn) {
+class BlockedAttention : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cpu_kernels::has_blocked_attention()) {
+      GTEST_SKIP() << "LibTorch has no small oneDNN products here";
+    }
+  }
+};
+
+TEST_F(BlockedAttention, IsAsCloseToDoubleAsLibTorchsOwn) {
   expect_as_close_to_double_as_libtorchs_own(blocked_attention, at::kFloat);
   expect_as_close_to_double_as_libtorchs_own(blocked_attention, at::kBFloat16);
 }
 
-TEST(BlockedAttention, TakesTensorsThatLieInOthers) {
+TEST_F(BlockedAttention, TakesTensorsThatLieInOthers) {
   const c10::NoGradGuard no_grad;
   const at::Tensor all = random_leaf({2, 140, 8, 24}, 1);  // q, k and v of each position together
   const at::Tensor q = all.narrow(2, 0, 4);
@@ -110,7 +121,7 @@ TEST(BlockedAttention, TakesTensorsThatLieInOthers) {
   EXPECT_TRUE(blocked_attention(apart, by_head, v, true, {}).equal(dense));
 }
 
-TEST(BlockedAttention, ComputesTheSameBitsWithAnyNumberOfThreads) {
+TEST_F(BlockedAttention, ComputesTheSameBitsWithAnyNumberOfThreads) {
   const auto run = [](int threads) {
     const int before = at::get_num_threads();
     at::set_num_threads(threads);
@@ -128,7 +139,30 @@ TEST(BlockedAttention, ComputesTheSameBitsWithAnyNumberOfThreads) {
   }
 }
 
-TEST(BlockedAttention, LetsNoQuerySeeWhatComesLater) {
+int64_t resident_bytes() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+// oneDNN keeps what it has compiled for each set of sizes, so there must be few of them.
+TEST_F(BlockedAttention, CompilesNothingForOtherLengths) {
+  const auto run = [](int64_t length) {
+    attended({1, length, 2, 1, 16}, at::kFloat, [](const auto& q, const auto& k, const auto& v) {
+      return blocked_attention(q, k, v, true, {});
+    });
+  };
+  for (int64_t length = 1030; length > 770; length -= 4) {
+    run(length);
+  }
+  const int64_t before = resident_bytes();
+  for (int64_t length = 1029; length > 770; length -= 4) {
+    run(length);
+  }
+  EXPECT_LT(resident_bytes() - before, int64_t{2} << 20);
+}
+
+TEST_F(BlockedAttention, LetsNoQuerySeeWhatComesLater) {
   const c10::NoGradGuard no_grad;
   const at::Tensor q = random_leaf({1, 300, 2, 16}, 1).detach();
   const at::Tensor v = random_leaf({1, 300, 2, 16}, 2).detach();
@@ -142,7 +176,7 @@ TEST(BlockedAttention, LetsNoQuerySeeWhatComesLater) {
   EXPECT_FALSE(after.narrow(1, 150, 150).equal(before.narrow(1, 150, 150)));
 }
 
-TEST(BlockedAttention, PassesOnWhatIsNotFinite) {
+TEST_F(BlockedAttention, PassesOnWhatIsNotFinite) {
   for (const double odd :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     const at::Tensor q = random_leaf({1, 140, 1, 16}, 1).detach();
@@ -172,7 +206,7 @@ TEST(HostAttention, IsUsedWhereItIsFaster) {
   set_bf16_products(Bf16Products::kAuto);
 }
 
-TEST(BlockedAttention, RefusesShapesThatDoNotFit) {
+TEST_F(BlockedAttention, RefusesShapesThatDoNotFit) {
   const at::Tensor q = random_leaf({1, 64, 4, 16}, 1);
   const auto expect_refusal = [&](const at::Tensor& k, const at::Tensor& v) {
     EXPECT_THROW(blocked_attention(q, k, v, true, {}), Error);
@@ -182,7 +216,7 @@ TEST(BlockedAttention, RefusesShapesThatDoNotFit) {
   expect_refusal(q.narrow(1, 0, 32), q.narrow(1, 0, 32));
 }
 
-TEST(BlockedAttention, IsUsedForLargeTensorsOfCpusThatPreferIt) {
+TEST_F(BlockedAttention, IsUsedForLargeTensorsOfCpusThatPreferIt) {
   const c10::NoGradGuard no_grad;
   const at::Tensor q = random_leaf({1, 256, 4, 16}, 1);
   const int before = at::get_num_threads();
