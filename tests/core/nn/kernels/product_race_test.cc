@@ -1,6 +1,7 @@
 #include "core/nn/kernels/product_race.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -20,8 +21,18 @@ void work_for(double seconds) {
   }
 }
 
+// By one thread: several wait for each other where other programs run.
+class ProductRace : public ::testing::Test {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+  void TearDown() override { at::set_num_threads(threads_); }
+
+ private:
+  const int threads_ = at::get_num_threads();
+};
+
 // As strict fp32 products do, which choose their engine by a race of their own.
-TEST(ProductRace, WhatAWayDoesAtItsFirstUseIsNotItsSpeed) {
+TEST_F(ProductRace, WhatAWayDoesAtItsFirstUseIsNotItsSpeed) {
   bool is_first = true;
   const std::vector<RaceSpeed> speeds =
       race_products({[](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b.t()); },
@@ -34,7 +45,7 @@ TEST(ProductRace, WhatAWayDoesAtItsFirstUseIsNotItsSpeed) {
   EXPECT_GT(speeds[1].all, speeds[0].all / 2);
 }
 
-TEST(ProductRace, AWayThatIsFarSlowerRunsOnceBehindItsFirstUse) {
+TEST_F(ProductRace, AWayThatIsFarSlowerRunsOnceBehindItsFirstUse) {
   int products = 0;
   const std::vector<RaceSpeed> speeds =
       race_products({[](const at::Tensor& a, const at::Tensor&) { return a; },
@@ -47,7 +58,7 @@ TEST(ProductRace, AWayThatIsFarSlowerRunsOnceBehindItsFirstUse) {
   EXPECT_GT(speeds[0].all, 8 * speeds[1].all);
 }
 
-TEST(ProductRace, TellsAWaysSpeedByTheKindOfProduct) {
+TEST_F(ProductRace, TellsAWaysSpeedByTheKindOfProduct) {
   const std::vector<RaceSpeed> speeds =
       race_products({[](const at::Tensor& /*a*/, const at::Tensor& b) {
                        work_for(0.001);
