@@ -1,5 +1,6 @@
 #include "core/cuda/cuda_graphs.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/Generator.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -124,12 +125,28 @@ void break_off(at::cuda::CUDAGraph& graph, c10::DeviceIndex device, c10::Mempool
   }
   try_to([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool); });
   try_to([&] { c10::cuda::CUDACachingAllocator::releasePool(device, pool); });
+  try_to([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool); });
+  try_to([&] { at::getHostAllocator(at::kCUDA)->release_pool(pool); });
   // The generator still waits for the end.
   try_to([&] {
     at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device);
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.graphsafe_set_state(generator.clone());
   });
+}
+
+// One a device, as libraries keep memory for each stream that they are used on. The default stream
+// cannot be recorded.
+c10::cuda::CUDAStream recording_stream(c10::DeviceIndex device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = streams.find(device);
+  return known != streams.end()
+             ? known->second
+             : streams
+                   .emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device))
+                   .first->second;
 }
 
 class CudaGraph final : public DeviceGraph {
@@ -139,25 +156,17 @@ class CudaGraph final : public DeviceGraph {
 
   void record(const std::function<void()>& work) {
     const c10::cuda::CUDAGuard guard(device_);
-    const Moment so_far(c10::cuda::getCurrentCUDAStream(device_.index()));
-    // The default stream cannot be recorded.
-    const c10::cuda::CUDAStream stream =
-        c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
-    so_far.hold_back(stream);
+    const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device_.index());
+    const c10::cuda::CUDAStream stream = recording_stream(device_.index());
+    Moment(current).hold_back(stream);
     // The graph's pool takes what the steps before it have had, and no more.
     c10::cuda::CUDACachingAllocator::emptyCache();
-    const c10::cuda::CUDAStreamGuard on_stream(stream);
-    const RecordingInto recording(device_.index(), &communicators_);
-    // Other threads of the process may do as they like.
-    graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
-    try {
-      work();
-      require_sound(stream);
-    } catch (...) {
-      break_off(graph_, device_.index(), pool_);
-      throw;
+    {
+      const c10::cuda::CUDAStreamGuard on_stream(stream);
+      record_on(stream, work);
     }
-    graph_.capture_end();
+    // What has run there: numbers for the device's generator, which a replay writes, too.
+    Moment(stream).hold_back(current);
     refuse_copies_of_the_host(graph_.raw_cuda_graph());
     graph_.instantiate();
   }
@@ -173,6 +182,20 @@ class CudaGraph final : public DeviceGraph {
   }
 
  private:
+  void record_on(c10::cuda::CUDAStream stream, const std::function<void()>& work) {
+    const RecordingInto recording(device_.index(), &communicators_);
+    try {
+      // Other threads of the process may do as they like.
+      graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      work();
+      require_sound(stream);
+      graph_.capture_end();
+    } catch (...) {
+      break_off(graph_, device_.index(), pool_);
+      throw;
+    }
+  }
+
   const at::Device device_;
   const c10::MempoolId_t pool_;
   Communicators communicators_;  // which end after the graph

@@ -123,7 +123,10 @@ class NcclCommunicator::Nccl final : public Communicator {
       return;
     }
     if (is_recorded_) {
-      ending_ = std::thread([this] { (void)ncclCommAbort(handle_); });
+      try {
+        ending_ = std::thread([this] { (void)ncclCommAbort(handle_); });
+      } catch (const std::exception&) {  // no more threads: it stays, as the process ends
+      }
     } else {
       (void)ncclCommAbort(handle_);
     }

@@ -127,7 +127,8 @@ bool StepGraphs::can_be_replayed(const std::vector<nn::Values>& batch) const {
       const c10::IValue& input = inputs[place];
       const bool is_plain = input.isTensor() || input.isNone();
       if (!is_plain || (input.isTensor() && input.toTensor().defined() &&
-                        module_.is_read_by_host(place, input.toTensor()))) {
+                        (module_.is_read_by_host(place, input.toTensor()) ||
+                         input.toTensor().requires_grad()))) {
         return false;
       }
     }
@@ -148,11 +149,17 @@ uint64_t StepGraphs::own_key(const std::vector<nn::Values>& batch) const {
     add_settings(member.group->settings(), hash);
     for (const fsdp::ShardedParam* param : member.group->params()) {
       hash.add_place(param->sharded());
+      hash.add(static_cast<uint64_t>(param->dtype()));
       hash.add(param->requires_grad() ? 1 : 0);
     }
   }
   for (const torch::nn::Module* each : modules_) {
     hash.add(each->is_training() ? 1 : 0);
+    for (const at::Tensor& parameter : each->parameters(/*recurse=*/false)) {
+      if (parameter.defined() && !fsdp::ShardedParam::manages(parameter)) {
+        hash.add_place(parameter);  // frozen, and whole on every rank
+      }
+    }
     for (const at::Tensor& buffer : each->buffers(/*recurse=*/false)) {
       if (buffer.defined()) {
         hash.add_place(buffer);

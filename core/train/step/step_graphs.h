@@ -8,7 +8,8 @@
 // random numbers of the model's generator) lie on the device, in places that are written before
 // each replay; and the gradients lie where the recorded step left them. All else that decides about
 // the work is in the step's key, to which each rank adds its part: a step of another key is another
-// graph. The ranks record, and replay, together.
+// graph. The ranks record, and replay, together: where one alone cannot record, the others may
+// stand in what NCCL exchanges while it records, until the time-out ends the job.
 //
 // The rest of the step, from the gradients' norm on, is the host's as ever.
 #pragma once

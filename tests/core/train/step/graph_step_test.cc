@@ -115,12 +115,17 @@ TEST(GraphStep, AForwardThatWaitsForTheDeviceIsNotRecordedAndGoesOnAsItIs) {
     std::array<std::vector<double>, 2> losses;
     for (const bool uses_graphs : {false, true}) {
       const Job job = make_job(scenario, world, uses_graphs, "recording");
-      job.model->in_forward = [](const at::Tensor& x) { x.sum().item<double>(); };
+      int forwards = 0;
+      job.model->in_forward = [&](const at::Tensor& x) {
+        ++forwards;
+        x.sum().item<double>();
+      };
       for (int step = 0; step < kGraphSteps; ++step) {
         losses.at(uses_graphs ? 1 : 0)
             .push_back(job.step->run(batch_of(scenario, step, world->rank())).loss);
       }
       EXPECT_TRUE(job.root->scheduler().is_at_rest());
+      EXPECT_EQ(forwards, kGraphSteps + (uses_graphs ? 1 : 0));  // one has been tried
     }
     EXPECT_EQ(losses[0], losses[1]);
   });
