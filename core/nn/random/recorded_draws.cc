@@ -45,6 +45,9 @@ RecordedDraws::RecordedDraws(std::optional<at::Generator> generator, at::Device 
 }
 
 RecordedDraws::Scope::Scope(RecordedDraws& draws) : draws_(draws) {
+  if (draws_.generator_) {
+    state_before_ = state_of(*draws_.generator_);
+  }
   Recordings& all = recordings();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const at::Device device = draws_.device_;
@@ -53,7 +56,6 @@ RecordedDraws::Scope::Scope(RecordedDraws& draws) : draws_(draws) {
   ++all.count;
   draws_.by_state_.clear();
   if (draws_.generator_) {
-    state_before_ = state_of(*draws_.generator_);
     all.by_generator[draws_.generator_->unsafeGetGeneratorImpl()] = &draws_;
   }
 }

@@ -54,6 +54,8 @@ at::Tensor draw_keys(at::Generator& generator, const at::Tensor& rows) {
   if (RecordedDraws* draws = RecordedDraws::of(generator)) {
     return hashed(rows.bitwise_xor(draws->next()));
   }
+  FSDP2_CHECK(!is_recording(rows.device()), Code::kUnsupported,
+              "dropout: a recorded step draws from a generator that is not the model's");
   return hashed(rows.bitwise_xor(draw_number(generator)));
 }
 
