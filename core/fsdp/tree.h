@@ -22,6 +22,7 @@ struct StepShape {
   int64_t loss_chunk = 0;  // labels that the loss computes at a time (nn::LossChunk)
   // The last backward updates each unit, and frees its gradients, once these are reduced.
   bool update_in_backward = false;
+  bool accumulates = false;  // there are backwards before the last
 };
 
 class Tree {

@@ -340,7 +340,9 @@ StepPlan make_step_plan(fsdp::Unit& root, const PlanOptions& options) {
   }
   plan.optimizer = options.optimizer_bytes.value_or(
       static_cast<int64_t>(options.optimizer_states * static_cast<double>(plan.gradients)));
-  if (root.tree().step_shape().update_in_backward) {
+  const fsdp::StepShape& shape = root.tree().step_shape();
+  const bool keeps_reduced = shape.accumulates && shape.reduced_last != fsdp::ReducedLast::kAll;
+  if (shape.update_in_backward && !keeps_reduced) {
     plan.gradients = largest_gradients(plan.units);
   }
   plan.peak_whole_gradients = peak_whole_gradients(plan.units, members);

@@ -120,8 +120,9 @@ TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimiz
   if (options_.uses_graphs) {
     graphs_ = std::make_unique<StepGraphs>(*module_, optimizer_->root());
   }
-  optimizer_->root().tree().set_step_shape(
-      {options_.reduced_last, options_.loss_chunk, options_.update_in_backward});
+  optimizer_->root().tree().set_step_shape({options_.reduced_last, options_.loss_chunk,
+                                            options_.update_in_backward,
+                                            /*accumulates=*/options_.accumulate > 1});
 }
 
 void TrainStep::check_update_in_backward() const {
@@ -135,9 +136,10 @@ void TrainStep::check_update_in_backward() const {
   FSDP2_CHECK(options_.not_finite != NotFinite::kSkip, Code::kInvalidArgument,
               "update_in_backward: expected steps that are not finite to be an error or applied, "
               "as whether one is skipped is known after the last update");
-  FSDP2_CHECK(!options_.uses_graphs, Code::kInvalidArgument,
-              "update_in_backward: expected no graphs of steps, which hold the learning rate of the "
-              "step that was recorded");
+  FSDP2_CHECK(
+      !options_.uses_graphs, Code::kInvalidArgument,
+      "update_in_backward: expected no graphs of steps, which hold the learning rate of the "
+      "step that was recorded");
 }
 
 void TrainStep::set_position(int64_t next_step) {
@@ -397,6 +399,9 @@ void TrainStep::give_up() {
 
 void TrainStep::check(const std::vector<std::vector<at::Tensor>>& batch) {
   check_not_half_updated(optimizer_->root(), optimizer_.get());
+  if (in_backward_ != nullptr) {
+    optimizer_->check_states();  // not as late as its first update
+  }
   optimizer_->root().check_forward(values_of_each(batch), /*in_step=*/true);
 }
 

@@ -27,17 +27,24 @@ void UpdateInBackward::begin(double lr) {
   optimizer_->check_states();
   optimizer_->set_lr(lr);
   has_begun_ = true;
+  is_listening_ = true;
   optimizer_->root().scheduler().set_on_reduced(
       [this](const fsdp::ParamGroup& group) { update(group.trainable()); });
 }
 
 void UpdateInBackward::end() {
   stop();
-  update(optimizer_->root().parameters());
+  for (const fsdp::Scheduler::Member& unit : optimizer_->root().scheduler().members()) {
+    update(unit.group->trainable());
+  }
   optimizer_->root().scheduler().shards_changed();
 }
 
-void UpdateInBackward::stop() noexcept { optimizer_->root().scheduler().set_on_reduced({}); }
+void UpdateInBackward::stop() noexcept {
+  if (std::exchange(is_listening_, false)) {
+    optimizer_->root().scheduler().set_on_reduced({});
+  }
+}
 
 bool UpdateInBackward::took_gradient_of(const fsdp::ShardedParam& param) const {
   return taken_.has(param);

@@ -58,11 +58,13 @@ class UpdateInBackward {
   const TakenGradients& taken() const { return taken_; }
 
  private:
+  // Those of one unit.
   void update(const std::vector<fsdp::ShardedParam*>& params);
 
   std::shared_ptr<Optimizer> optimizer_;
   TakenGradients taken_;
   std::unordered_map<const fsdp::ShardedParam*, size_t> index_of_;  // of the optimizer's
+  bool is_listening_ = false;  // or another step of the same tree may be
   bool has_begun_ = false;
   bool has_updated_ = false;
 };

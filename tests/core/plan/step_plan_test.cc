@@ -376,6 +376,11 @@ TEST(StepPlan, AStepThatUpdatesInBackwardHoldsTheGradientsOfOneUnit) {
   EXPECT_EQ(updates.gradients, largest);
   EXPECT_EQ(updates.optimizer, usual.optimizer);
   EXPECT_EQ(usual.total() - updates.total(), all - largest);
+  // Earlier backwards leave theirs, unless all of them are reduced in the last.
+  root->tree().set_step_shape({fsdp::ReducedLast::kNone, 0, true, /*accumulates=*/true});
+  EXPECT_EQ(make_step_plan(*root, {}).gradients, all);
+  root->tree().set_step_shape({fsdp::ReducedLast::kAll, 0, true, /*accumulates=*/true});
+  EXPECT_EQ(make_step_plan(*root, {}).gradients, largest);
 }
 
 TEST(StepPlan, OfTheScheduleOnUseIsRefused) {

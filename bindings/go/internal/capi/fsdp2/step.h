@@ -23,7 +23,7 @@ enum {
   /* FSDP2_E_NOT_FINITE on all ranks. The message names the step, the first rank and micro batch
    * with such a loss, and the first parameter with such a gradient and the rank that holds it.
    * Nothing is updated, the gradients are dropped, the position stays, and the mesh goes on
-   * working. */
+   * working. With update_in_backward that holds for the loss alone (see there). */
   FSDP2_NOT_FINITE_ERROR = 0,
   /* Nothing is updated and the gradients are dropped. The step counts: its number, its batch and
    * its place in the schedule are used up. */
@@ -121,18 +121,18 @@ typedef struct fsdp2_step_result {
 
 /* [c] Creates a step. The optimizer must belong to the shard; its learning rate at this call is the
  * schedule's peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that
- * does not count labels, for vocabulary_last on one without such tables, for update_in_backward
- * with an optimizer whose ranks work together, and for cuda_graph without GPUs or NCCL, with
- * FSDP2_DEBUG=detail, offload or ranks that share sequences, and for a module that is the caller's
- * own or has parameters that are trained and not sharded. */
+ * does not count labels, for vocabulary_last on one without such tables, and for update_in_backward
+ * with an optimizer whose ranks work together. So is cuda_graph without GPUs or NCCL, with
+ * FSDP2_DEBUG=detail, offload or ranks that share sequences, on a custom module or one with stock
+ * layers, and on one with parameters that are trained and not sharded. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] Takes one step. `batch` holds the inputs of each micro batch in turn: n_batch is accumulate
  * times the number of inputs of one, as fsdp2_module_forward takes them (tokens and labels for a
  * language model; {0} for one that is left out). The model's output must be its loss. After
  * FSDP2_E_NOT_FINITE (see not_finite and max_skips_in_row) the step can be run again, with another
- * batch. The first run warns, in the log of rank 0, of parameters that are not frozen and got no
- * gradient. */
+ * batch, unless update_in_backward has left parameters half updated. The first run warns, in the
+ * log of rank 0, of parameters that are not frozen and got no gradient. */
 FSDP2_CALL fsdp2_step_run(fsdp2_step step, const fsdp2_tensor* batch, size_t n_batch,
                           fsdp2_step_result* out);
 /* Sets the number of the next step, where to continue after a resume. */
