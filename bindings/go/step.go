@@ -26,7 +26,7 @@ type NotFinite int32
 
 // The decisions.
 const (
-	NotFiniteError NotFinite = capi.NotFiniteError // ErrNotFinite on all ranks; nothing is updated
+	NotFiniteError NotFinite = capi.NotFiniteError // ErrNotFinite on all ranks; nothing is updated (but see UpdateInBackward)
 	NotFiniteSkip  NotFinite = capi.NotFiniteSkip  // nothing is updated, and the step counts
 	NotFiniteApply NotFinite = capi.NotFiniteApply // as if nothing were wrong
 )
@@ -45,7 +45,7 @@ type StepOptions struct {
 	Accumulate     int  // micro batches per step
 	AccumulateLast bool // reduce gradients at the last micro batch only
 	VocabularyLast bool // reduce those of units with an embedding table or the head at the last micro batch only
-	// CudaGraph makes steps of one shape replays of a CUDA graph, on GPUs. Not yet run on a GPU.
+	// CudaGraph makes steps of one shape replays of a CUDA graph, on GPUs. It excludes UpdateInBackward. Not yet run on a GPU.
 	CudaGraph   bool
 	Schedule    Schedule // after the warm-up
 	WarmupSteps int
@@ -111,8 +111,8 @@ func (o *StepOptions) raw() *capi.StepOptions {
 }
 
 // NewStep makes a step. Collective. The optimizer must belong to the shard; its learning rate at this call is the schedule's peak.
-// options nil: DefaultStepOptions. ErrUnsupported for LossMeanLabels or a LossChunk on a module that does not count labels,
-// and for UpdateInBackward with Muon.
+// options nil: DefaultStepOptions. ErrUnsupported for LossMeanLabels or a LossChunk on a module that does not count labels, for
+// UpdateInBackward with Muon, and for CudaGraph where steps cannot be graphs (fsdp2_step_create in step.h).
 func NewStep(shard *Shard, optimizer *Optimizer, options *StepOptions) (*Step, error) {
 	defer runtime.KeepAlive(shard)
 	defer runtime.KeepAlive(optimizer)

@@ -7,7 +7,7 @@ A training step in one call, `run!`: forward and backward of each micro batch, g
 
 - `accumulate = 1` micro batches per step; `accumulate_last`: reduce gradients at the last one only; `vocabulary_last`: those of
   units with an embedding table or the head.
-- `cuda_graph`: on GPUs, steps of one shape are replays of a CUDA graph. Not yet run on a GPU.
+- `cuda_graph`: on GPUs, steps of one shape are replays of a CUDA graph. It excludes `update_in_backward`. Not yet run on a GPU.
 - `schedule`: `:constant`, `:linear`, `:cosine`, with `warmup_steps`, `total_steps`, `min_lr_ratio`; the optimizer's learning rate is its peak.
   `start_lr_ratio = 0.0` of it is where the warm-up begins, and `decay_steps = 0` (all) are those after which the decay is over.
 - `max_grad_norm = 0.0`: no clipping; `loss_scale = 0.0`: none, `loss_scale_interval = 2000`.

@@ -20,7 +20,7 @@ numbers! {
 numbers! {
     /// What becomes of a step whose loss or gradient norm is infinite or NaN.
     NotFinite {
-        /// It fails on all ranks, with nothing updated.
+        /// It fails on all ranks, with nothing updated, unless updates are made in backward.
         Error = FSDP2_NOT_FINITE_ERROR,
         /// It counts, with nothing updated.
         Skip = FSDP2_NOT_FINITE_SKIP,
@@ -49,7 +49,7 @@ options! {
         accumulate_last: bool,
         /// Reduce the gradients of units with an embedding table or the head at the last micro batch only.
         vocabulary_last: bool,
-        /// On GPUs: steps of one shape are replays of a CUDA graph. Not yet run on a GPU.
+        /// On GPUs: steps of one shape are replays of a CUDA graph. Excludes `update_in_backward`. Not yet run on a GPU.
         cuda_graph: bool,
         /// After the warm-up.
         schedule: Schedule,
@@ -131,7 +131,8 @@ object! {
 }
 
 impl Step {
-    /// The optimizer must belong to the shard; its learning rate is the schedule's peak. *Collective.*
+    /// The optimizer must belong to the shard; its learning rate is the schedule's peak. *Collective.* Options that the module, the
+    /// optimizer or the machine cannot have are unsupported; `fsdp2_step_create` in step.h lists them.
     pub fn create(shard: &Shard, optimizer: &Optimizer, options: &StepOptions) -> Result<Self> {
         ffi::made(|out| unsafe {
             sys::fsdp2_step_create(shard.raw(), optimizer.raw(), &options.raw(), out)

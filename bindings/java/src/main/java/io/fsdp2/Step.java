@@ -23,7 +23,11 @@ public final class Step extends Handle {
     return create(shard, optimizer, StepOptions.builder().build());
   }
 
-  /** Makes a step. The optimizer's learning rate now is the schedule's peak. Collective. */
+  /**
+   * Makes a step. The optimizer's learning rate now is the schedule's peak. Options that the
+   * module, the optimizer or the machine cannot have are unsupported; {@code fsdp2_step_create} in
+   * step.h lists them. Collective.
+   */
   public static Step create(Shard shard, Optimizer optimizer, StepOptions options) {
     try (fsdp2_step_options raw = options.toRaw()) {
       Step step =

@@ -239,7 +239,10 @@ public final class StepOptions {
       return this;
     }
 
-    /** On GPUs: steps of one shape are replays of a CUDA graph. Not yet run on a GPU. */
+    /**
+     * On GPUs: steps of one shape are replays of a CUDA graph. Excludes {@link #updateInBackward}.
+     * Not yet run on a GPU.
+     */
     public Builder cudaGraph(boolean cudaGraph) {
       this.cudaGraph = cudaGraph;
       return this;
