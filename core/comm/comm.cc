@@ -81,40 +81,6 @@ void CommWork::wait_on_stream() {
   }
 }
 
-CommCounters& CommCounters::operator+=(const CommCounters& other) {
-  all_gathers += other.all_gathers;
-  reduce_scatters += other.reduce_scatters;
-  all_reduces += other.all_reduces;
-  broadcasts += other.broadcasts;
-  scatters += other.scatters;
-  all_to_alls += other.all_to_alls;
-  barriers += other.barriers;
-  all_gather_bytes += other.all_gather_bytes;
-  reduce_scatter_bytes += other.reduce_scatter_bytes;
-  all_reduce_bytes += other.all_reduce_bytes;
-  broadcast_bytes += other.broadcast_bytes;
-  scatter_bytes += other.scatter_bytes;
-  all_to_all_bytes += other.all_to_all_bytes;
-  return *this;
-}
-
-CommCounters& CommCounters::operator-=(const CommCounters& other) {
-  all_gathers -= other.all_gathers;
-  reduce_scatters -= other.reduce_scatters;
-  all_reduces -= other.all_reduces;
-  broadcasts -= other.broadcasts;
-  scatters -= other.scatters;
-  all_to_alls -= other.all_to_alls;
-  barriers -= other.barriers;
-  all_gather_bytes -= other.all_gather_bytes;
-  reduce_scatter_bytes -= other.reduce_scatter_bytes;
-  all_reduce_bytes -= other.all_reduce_bytes;
-  broadcast_bytes -= other.broadcast_bytes;
-  scatter_bytes -= other.scatter_bytes;
-  all_to_all_bytes -= other.all_to_all_bytes;
-  return *this;
-}
-
 Comm::Comm(Identity identity, std::shared_ptr<Channel> channel,
            std::shared_ptr<FailureNotice> failure, std::chrono::milliseconds timeout)
     : identity_(std::move(identity)),

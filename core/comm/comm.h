@@ -30,6 +30,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/failure/failure_notice.h"
+#include "core/comm/transport/comm_counters.h"
 #include "core/comm/transport/reduce_op.h"
 
 namespace c10d {
@@ -40,29 +41,6 @@ class Work;
 namespace fsdp2 {
 
 class CollectiveCheck;
-
-// What has gone through a Comm since it was made. Bytes are those that this rank receives from
-// others, between processes: (n-1)/n of a gathered, scattered or exchanged tensor; for an
-// all-reduce twice that, or n-1 times the tensor if it is small (all_reduce_path.h). Ranks as
-// threads and fake ranks count alike. Tests compare these counters with transport_bytes.h.
-struct CommCounters {
-  int64_t all_gathers = 0;
-  int64_t reduce_scatters = 0;
-  int64_t all_reduces = 0;
-  int64_t broadcasts = 0;
-  int64_t scatters = 0;
-  int64_t all_to_alls = 0;
-  int64_t barriers = 0;
-  int64_t all_gather_bytes = 0;
-  int64_t reduce_scatter_bytes = 0;
-  int64_t all_reduce_bytes = 0;
-  int64_t broadcast_bytes = 0;
-  int64_t scatter_bytes = 0;
-  int64_t all_to_all_bytes = 0;
-
-  CommCounters& operator+=(const CommCounters& other);
-  CommCounters& operator-=(const CommCounters& other);
-};
 
 // A collective under way. Movable. Waiting twice is allowed. Destroying a work that nobody has
 // waited for detaches it: the backend keeps what it needs.
