@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/models/language_model.h"
@@ -20,7 +21,15 @@ using ::testing::HasSubstr;
 constexpr double kSums = 2e-5;   // other orders of fp32 sums
 constexpr double kNoise = 1e-6;  // of gradients that are zero but for rounding
 
-void expect_same(const Outcome& found, const Outcome& expected, double tolerance = kSums) {
+// A lone token attends to itself, whatever its query and key are: their gradients are rounding.
+bool may_vanish(const std::string& name, const Inputs& inputs) {
+  const bool is_query_or_key =
+      name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos;
+  return is_query_or_key && !inputs.empty() && inputs[0].size(1) == 1;
+}
+
+void expect_same(const Outcome& found, const Outcome& expected, double tolerance = kSums,
+                 const Inputs& inputs = {}) {
   EXPECT_NEAR(found.loss, expected.loss, tolerance * std::abs(expected.loss));
   ASSERT_EQ(found.gradients.size(), expected.gradients.size());
   for (size_t i = 0; i < expected.gradients.size(); ++i) {
@@ -29,7 +38,7 @@ void expect_same(const Outcome& found, const Outcome& expected, double tolerance
     ASSERT_EQ(found.gradients[i].second.defined(), gradient.defined()) << name;
     const double size = gradient.abs().max().item<double>();
     const double off = (found.gradients[i].second - gradient).abs().max().item<double>();
-    EXPECT_GT(size, 0) << name;
+    EXPECT_TRUE(size > 0 || may_vanish(name, inputs)) << name;
     EXPECT_LE(off, tolerance * size + kNoise) << name;
   }
 }
@@ -40,7 +49,8 @@ void expect_same_however_shared(const std::string& config, const Inputs& inputs,
   const Outcome expected = run_model(whole(), config, by_share({inputs}), {}, prepare);
   for (const int ranks : {2, 4}) {
     SCOPED_TRACE(ranks);
-    expect_same(run_model(shared_by(ranks), config, by_share({inputs}), {}, prepare), expected);
+    expect_same(run_model(shared_by(ranks), config, by_share({inputs}), {}, prepare), expected,
+                kSums, inputs);
   }
 }
 
