@@ -97,7 +97,8 @@ bool is_large_on_host(const at::Tensor& a, const at::Tensor& b, at::ScalarType d
 bool use_onednn(ProductKind kind, const at::Tensor& a, const at::Tensor& b, int64_t m, int64_t n,
                 int64_t k) {
   return is_large_on_host(a, b, at::kFloat, m, n, k) &&
-         product_engine(kind) == ProductEngine::kOneDnn;
+         product_engine(kind) == ProductEngine::kOneDnn &&
+         (product_engine_is_set() || is_worth_onednn(kind, product_speed(), m));
 }
 
 // A weight's gradient is dy^T x, so that its left operand is the transpose of what is in memory.
@@ -239,6 +240,12 @@ std::string to_string(ProductEngine engine) {
       return "oneDNN";
   }
   fail(Code::kInvalidArgument, "no product engine has the number {}", static_cast<int>(engine));
+}
+
+bool is_worth_onednn(ProductKind kind, const ProductSpeed& speed, int64_t rows) {
+  constexpr int64_t kStep = 64;
+  return rows % kStep == 0 ||
+         faster_engine(kind, speed, /*onednn_is_usual=*/false) == ProductEngine::kOneDnn;
 }
 
 void set_product_engine(ProductEngine engine) {

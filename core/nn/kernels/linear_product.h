@@ -44,6 +44,11 @@ struct ProductSpeed {
 // MKL clearly wins, and not the other way round.
 ProductEngine faster_engine(ProductKind kind, const ProductSpeed& speed, bool onednn_is_usual);
 
+// Whether oneDNN takes a product of so many rows where it is the faster one. It makes and keeps
+// code for each number of them, which is another in each step where a router chooses them, so that
+// it must clearly win there. Numbers that recur, as those of a batch, are divisible by 64.
+bool is_worth_onednn(ProductKind kind, const ProductSpeed& speed, int64_t rows);
+
 // The engine for the whole process; kAuto until it is set.
 void set_product_engine(ProductEngine engine);
 // Whether it is set, and not kAuto: numbers then depend on no measurement.

@@ -258,6 +258,13 @@ TEST(ProductEngine, IsTheOneThatClearlyWinsByTheKindOfProduct) {
   }
 }
 
+TEST(ProductEngine, IsOneDnnForRowsThatDoNotRecurWhereItClearlyWins) {
+  const ProductSpeed tie = speeds(100, 100, 115, 100);
+  EXPECT_TRUE(is_worth_onednn(ProductKind::kRows, tie, 1024));
+  EXPECT_FALSE(is_worth_onednn(ProductKind::kRows, tie, 1023));
+  EXPECT_TRUE(is_worth_onednn(ProductKind::kRows, speeds(100, 100, 200, 100), 1023));
+}
+
 TEST(ProductEngine, IsMklWithoutOneDnn) {
   for (const ProductKind kind : {ProductKind::kRows, ProductKind::kWeights}) {
     EXPECT_EQ(faster_engine(kind, speeds(100, 100, 0, 0), true), ProductEngine::kMkl);
