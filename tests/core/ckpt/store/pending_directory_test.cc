@@ -208,9 +208,11 @@ TEST_F(PendingDirectoryTest, LeavesWhatALivingJobWrites) {
 TEST_F(PendingDirectoryTest, OfADeadJobIsRemovedWhileAChildOfItLives) {
   const pid_t job = in_child([&] {
     const auto pending = begin(path("out/step-00000001"), "half");
-    const pid_t child = in_child([] { return ::pause() == 0; });
-    write("child", std::to_string(child));
-    write("ready", "");
+    in_child([&] {  // it is ready once it runs: by then it has left the lock to its parent
+      write("child", std::to_string(::getpid()));
+      write("ready", "");
+      return ::pause() == 0;
+    });
     ::pause();
     return true;
   });

@@ -86,9 +86,11 @@ TEST_F(SeriesClaimTest, OfADeadRunStopsNobodyWhileAChildOfItLives) {
   const pid_t run = in_child([&] {
     SeriesClaim claim;
     claim.take(path("out/step-00000001"));
-    const pid_t child = in_child([] { return ::pause() == 0; });
-    write("child", std::to_string(child));
-    write("ready", "");
+    in_child([&] {  // it is ready once it runs: by then it has left the lock to its parent
+      write("child", std::to_string(::getpid()));
+      write("ready", "");
+      return ::pause() == 0;
+    });
     ::pause();
     return true;
   });
