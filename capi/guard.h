@@ -14,10 +14,6 @@
 // (release.h). A thread that is cancelled ends after the call, at its next cancellation point.
 #pragma once
 
-#include <c10/core/AutogradState.h>
-#include <c10/core/DispatchKeySet.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pthread.h>
 
 #include <exception>
@@ -27,6 +23,7 @@
 #include <vector>
 
 #include "capi/busy.h"
+#include "capi/modes.h"
 #include "capi/release.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -82,14 +79,6 @@ class Call {
   fsdp2_status fail() noexcept;
 
  private:
-  // LibTorch's modes of this thread, as the library needs them: gradients are recorded, backward
-  // stays on this thread, nothing is cast. Restored at the end.
-  struct Modes {
-    c10::InferenceMode inference{false};  // and all other modes of autograd
-    c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
-    Modes() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }
-  };
-
   bool holds(const std::shared_ptr<Busy>& busy) const;
   void record_current_exception();
   void tell_other_ranks(Code code, const std::string& message) const;
@@ -102,7 +91,7 @@ class Call {
   bool callback_records_gradients_ = true;
   bool may_record_gradients_ = true;
   std::optional<LogScope> log_scope_;
-  std::optional<Modes> modes_;
+  std::optional<LibraryModes> modes_;
   std::shared_ptr<Mesh> mesh_;
   bool is_about_model_ = false;
   bool shares_failure_ = false;

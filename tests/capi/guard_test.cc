@@ -1,7 +1,11 @@
 #include "capi/guard.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -91,6 +95,33 @@ TEST(Guard, TheThreadsModesAreSetAndRestored) {
   EXPECT_EQ(status, FSDP2_OK);
   EXPECT_FALSE(at::GradMode::is_enabled());
   EXPECT_TRUE(c10::InferenceMode::is_enabled());
+}
+
+TEST(Guard, NothingIsCastInsideWhateverTheThreadCasts) {
+  const auto casts = [] { return at::autocast::is_autocast_enabled(at::kCPU); };
+  const auto status = [&] {
+    return guard("fsdp2_some_call", [&](Call&) { EXPECT_FALSE(casts()); });
+  };
+  EXPECT_EQ(status(), FSDP2_OK);
+  EXPECT_FALSE(casts());
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  EXPECT_EQ(status(), FSDP2_OK);
+  EXPECT_TRUE(casts());
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+}
+
+TEST(Guard, ModesThatACallLeavesBehindEndWithIt) {
+  const auto keys = [] { return c10::impl::tls_local_dispatch_key_set(); };
+  const c10::impl::LocalDispatchKeySet before = keys();
+  const fsdp2_status status = guard("fsdp2_some_call", [&](Call&) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    c10::AutogradState::get_tls_state().set_grad_mode(false);
+  });
+  EXPECT_EQ(status, FSDP2_OK);
+  EXPECT_EQ(keys().excluded_, before.excluded_);
+  EXPECT_EQ(keys().included_, before.included_);
+  EXPECT_TRUE(at::GradMode::is_enabled());
+  EXPECT_TRUE(c10::AutogradState::get_tls_state().get_multithreading_enabled());
 }
 
 TEST(Guard, ASecondThreadInTheSameObjectIsRefused) {
