@@ -7,10 +7,13 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <utility>
 
 #include "cli/interruption.h"
 #include "core/base/nearest.h"
+#include "core/base/text.h"
 
 namespace fsdp2::cli {
 
@@ -118,6 +121,22 @@ CLI::Validator decimal_number() {
                : quoted_if_empty(text) + ": expected a number (see --help)";
   };
   return CLI::Validator(check, "");
+}
+
+CLI::Option* as_utf8(CLI::Option* option, const std::string& positional) {
+  // Thrown and not returned: CLI11 would put the value, with its bytes, into the message.
+  const auto refuse_others = [option, positional](const std::string& text) -> std::string {
+    if (const std::optional<size_t> malformed = find_malformed_utf8(text)) {
+      std::ostringstream message;
+      message << (positional.empty() ? option->get_name() : positional)
+              << ": expected UTF-8, found byte 0x" << std::hex
+              << static_cast<int>(static_cast<unsigned char>(text[*malformed])) << std::dec
+              << " at " << *malformed;
+      throw UsageError(message.str());
+    }
+    return "";
+  };
+  return option->check(CLI::Validator(refuse_others, ""));
 }
 
 int exit_code_of(const std::string& command, const std::function<int()>& body) {

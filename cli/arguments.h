@@ -57,6 +57,10 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number* value,
   }
 }
 
+// Refuses what is not UTF-8, with the option's name: for what goes to the library, which takes
+// nothing else. positional: what help calls an option without a flag. Returns the option.
+CLI::Option* as_utf8(CLI::Option* option, const std::string& positional = "");
+
 // Fills the variables that the options of `app` are bound to. If a flag is given twice, the last
 // one counts; --some_flag is taken as --some-flag. False: help was asked for and has been printed.
 bool parse_arguments(CLI::App& app, std::vector<std::string> arguments);

@@ -77,8 +77,8 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
                              const std::string& usual) {
     add_number(app, name, value, help)->option_text("N (" + usual + ")");
   };
-  app.add_option("--model", o.models,
-                 "Model to train: " + models_to_name() + "; may be given several times")
+  as_utf8(app.add_option("--model", o.models,
+                         "Model to train: " + models_to_name() + "; may be given several times"))
       ->option_text("TEXT ... (gpt-300m and gpt-90m)")
       ->type_size(1)
       ->allow_extra_args(false)

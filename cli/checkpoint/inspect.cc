@@ -148,7 +148,9 @@ int inspect(const std::vector<std::string>& arguments) {
       "safetensors files, a model directory.",
       "fsdp2 inspect");
   set_style(app, "PATH [OPTIONS]");
-  app.add_option("path", path, "Checkpoint to list")->required()->option_text("PATH");
+  as_utf8(app.add_option("path", path, "Checkpoint to list"), "PATH")
+      ->required()
+      ->option_text("PATH");
   app.add_flag("--json", json, "Print one JSON object");
   app.add_flag("--verify", verify, "Read everything and compare all checksums");
   app.add_flag("--rebuild-manifest", rebuild,

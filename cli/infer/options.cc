@@ -32,9 +32,9 @@ constexpr char kJob[] =
 
 // Adds --checkpoint, and the flags of the training keys with these names.
 void add_model(CLI::App* app, const std::set<std::string>& names, ModelOptions* model) {
-  app->add_option("--checkpoint", model->checkpoint,
-                  "Take the weights from this checkpoint, of any format, or from the newest of a "
-                  "series")
+  as_utf8(app->add_option("--checkpoint", model->checkpoint,
+                          "Take the weights from this checkpoint, of any format, or from the "
+                          "newest of a series"))
       ->option_text("TEXT")
       ->group("Model");
   for (const config::Key& key : config::train_keys(&model->plan.options)) {
@@ -141,7 +141,7 @@ namespace {
 
 void add_file(CLI::App* app, config::PlanRequest* request) {
   const std::string group = "Configuration";
-  app->add_option("FILE", request->file, "YAML file with the configuration")
+  as_utf8(app->add_option("FILE", request->file, "YAML file with the configuration"), "FILE")
       ->option_text("YAML file with the configuration, .yaml or .yml, as fsdp2 train reads it")
       ->group("");
   app->add_option("--role", request->role, "Role of the file, if it has several of fsdp2_infer")

@@ -343,6 +343,15 @@ TEST(Convert, MistakesNameTheFlag) {
   }
 }
 
+TEST(Checkpoints, WhosePathsAreNoUtf8AreNamedByTheirArgument) {
+  const std::string what = ": expected UTF-8, found byte 0xff at 1\n";
+  EXPECT_EQ(fsdp2({"inspect", "x\xff"}).err, "fsdp2 inspect: PATH" + what);
+  EXPECT_EQ(fsdp2({"convert", "x\xff", "to"}).err, "fsdp2 convert: FROM" + what);
+  EXPECT_EQ(fsdp2({"convert", "from", "x\xff"}).err, "fsdp2 convert: TO" + what);
+  EXPECT_EQ(fsdp2({"convert", "from", "to", "--model-config", "x\xff"}).err,
+            "fsdp2 convert: --model-config" + what);
+}
+
 // A directory with a file's name would surprise whoever misspelt the suffix.
 TEST(Convert, ToAFileOfNoKnownFormatIsRefused) {
   const std::string folder = empty_directory();
