@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "cli/arguments.h"
+#include "core/config/checks/kept_files.h"
 
 namespace fsdp2::cli {
 
@@ -16,8 +17,9 @@ void check_tokenize(const TokenizeOptions& o) {
   require(!o.skip_bad_records || o.text.empty(), "--skip-bad-records needs --records");
   require_within("--vocab-size", o.vocab_size, 0, kMostTokens);
   std::error_code error;
-  require(!std::filesystem::equivalent(o.input(), o.out, error),
-          "--out " + o.out + " is the file to read");
+  const bool reads = std::filesystem::equivalent(o.input(), o.out, error) ||
+                     (o.tokenizer != "bytes" && config::is_file_of_tokenizer(o.out, o.tokenizer));
+  require(!reads, "--out " + o.out + " is the file to read");
 }
 
 }  // namespace
@@ -27,8 +29,8 @@ bool parse_tokenize_options(const std::vector<std::string>& arguments, TokenizeO
   CLI::App app("Writes the token file of a text, or of records, for fsdp2 train --tokens.",
                "fsdp2 tokenize");
   set_style(app, "--tokenizer DIR|FILE|bytes (--text FILE | --records FILE) --out FILE [OPTIONS]");
-  app.add_option("--tokenizer", o.tokenizer,
-                 "A tokenizer.json, a model's directory with one, or bytes")
+  as_utf8(app.add_option("--tokenizer", o.tokenizer,
+                         "A tokenizer.json, a model's directory with one, or bytes"))
       ->required()
       ->option_text("TEXT");
   app.add_option("--text", o.text, "Text to read, as one sequence of tokens")->option_text("FILE");

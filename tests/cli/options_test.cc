@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <exception>
-#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -133,25 +131,6 @@ TEST(TrainFlags, APathLikeAnotherIsAnotherPlace) {
   EXPECT_NO_THROW(parse_train_options(
       {"--model", "m", "--tokens", "t", "--save-dir", "x", "--save-every", "2", "--metrics", "x/m"},
       &plan));
-}
-
-TEST(TrainMistakes, AFileThatIsReadIsNotWrittenOver) {
-  const std::string folder = test::empty_directory();
-  test::write_file(folder + "/t", "tokens");
-  std::filesystem::create_symlink("t", folder + "/link");
-  const auto message = [&](const std::string& metrics) {
-    config::Plan plan;
-    try {
-      parse_train_options({"--model", "m", "--tokens", folder + "/t", "--metrics", metrics}, &plan);
-    } catch (const std::exception& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  for (const std::string& path : {folder + "/t", folder + "/./t", folder + "/link"}) {
-    EXPECT_EQ(message(path), "--metrics " + path + " is the file to read");
-  }
-  EXPECT_EQ(message(folder + "/m"), "");
 }
 
 // A file run.yaml with this text.

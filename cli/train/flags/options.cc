@@ -6,6 +6,7 @@
 #include "cli/arguments.h"
 #include "cli/train/flags/key_flag.h"
 #include "cli/train/flags/shown_log.h"
+#include "core/config/checks/kept_files.h"
 #include "core/config/checks/option_checks.h"
 #include "core/config/checks/places.h"
 #include "core/config/dialects/read_plan.h"
@@ -33,11 +34,12 @@ constexpr char kFooter[] =
 
 void add_command(CLI::App* app, Command* command) {
   const std::string group = "Configuration";
-  app->add_option("FILE", command->plan.file, "YAML file with the configuration")
+  // Messages of the library say where a value comes from.
+  as_utf8(app->add_option("FILE", command->plan.file, "YAML file with the configuration"), "FILE")
       ->option_text("YAML file with the configuration, .yaml or .yml")
       ->group("");
-  app->add_option("--fsdp2-config-path", command->fsdp2_config_path,
-                  "That file, by MindSpeed's name for it")
+  as_utf8(app->add_option("--fsdp2-config-path", command->fsdp2_config_path,
+                          "That file, by MindSpeed's name for it"))
       ->option_text("FILE")
       ->group(group);
   app->add_option("--role", command->plan.role, "Role of the file to train, if it has several")
@@ -82,6 +84,10 @@ bool is_yaml(const std::string& path) {
   return extension == ".yaml" || extension == ".yml";
 }
 
+std::string file_of(const Command& command) {
+  return command.plan.file.empty() ? command.fsdp2_config_path : command.plan.file;
+}
+
 config::Plan read_file(const Command& command) {
   const std::string& file = command.plan.file;
   const std::string& other = command.fsdp2_config_path;
@@ -89,7 +95,7 @@ config::Plan read_file(const Command& command) {
   require(file.empty() || other.empty(),
           "--fsdp2-config-path " + other + " and " + file + " exclude each other");
   config::PlanRequest request = command.plan;
-  request.file = file.empty() ? other : file;
+  request.file = file_of(command);
   return config::read_plan(request);
 }
 
@@ -110,7 +116,10 @@ Request parse_train_options(const std::vector<std::string>& arguments, config::P
     config::prefer_steps(&plan);
   }
   config::leave_batch_to_ranks(&plan);
-  config::with_places(plan, [&] { config::check_options(plan.options); });
+  config::with_places(plan, [&] {
+    config::check_options(plan.options);
+    config::check_read_files_are_kept(plan.options, file_of(request));
+  });
   // Before any rank is started, as what a flag has.
   static_cast<void>(shown_log(plan.options.log));
   *out = std::move(plan);

@@ -70,23 +70,6 @@ void check_places(const TrainOptions& o) {
   }
 }
 
-// A file that the run reads would be written over.
-void check_data_is_kept(const TrainOptions& o) {
-  std::vector<std::string> inputs = data_files(o);
-  inputs.push_back(o.eval_data);
-  const std::vector<std::pair<std::string, std::string>> outputs = {
-      {"--metrics", o.metrics},
-      {"--metrics-csv", o.metrics_csv},
-      {"--full-state-dict", o.full_state_dict}};
-  for (const auto& [flag, path] : outputs) {
-    for (const std::string& input : inputs) {
-      std::error_code none;
-      require(path.empty() || input.empty() || !fs::equivalent(path, input, none),
-              flag + " " + path + " is the file to read");
-    }
-  }
-}
-
 void check_recompute(const TrainOptions& o) {
   const TrainOptions usual;
   const auto need = [&](const char* flag, bool is_given) {
@@ -142,7 +125,6 @@ void check_outcome(const TrainOptions& o) {
     check_steps_to_look_at(o);
   }
   check_places(o);
-  check_data_is_kept(o);
 }
 
 // One weight for each file.

@@ -323,11 +323,29 @@ TEST_F(Tokenize, SaysWhatIsWrong) {
   expect_error({"--tokenizer", "bytes", "--text", in_ + "-none"}, "cannot be read: No such file");
   expect_error({"--tokenizer", in_ + "-none", "--text", in_}, "in-none");
   expect_error({"--tokenizer", "bytes"}, "--text or --records");
-  const Outcome same =
-      run({fsdp2_program(), "tokenize", "--out", in_, "--tokenizer", "bytes", "--text", in_});
-  EXPECT_NE(same.exit_code, 0);
-  EXPECT_THAT(same.err, HasSubstr("is the file to read"));
-  EXPECT_EQ(read_file(in_), "a\xff");
+  const Outcome malformed = tokenize({"--tokenizer", "x\xff", "--text", in_});
+  EXPECT_EQ(malformed.err, "fsdp2 tokenize: --tokenizer: expected UTF-8, found byte 0xff at 1\n");
+}
+
+TEST_F(Tokenize, WritesOverNothingThatItReads) {
+  write_file(in_, "a");
+  const std::vector<std::string> names = {"/tokenizer.json", "/config.json",
+                                          "/tokenizer_config.json", "/chat_template.jinja"};
+  for (const std::string& name : names) {
+    write_file(folder_ + name, "a");
+  }
+  const auto expect_kept = [&](const std::string& tokenizer, const std::string& out) {
+    const Outcome outcome =
+        run({fsdp2_program(), "tokenize", "--out", out, "--tokenizer", tokenizer, "--text", in_});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.err, "fsdp2 tokenize: --out " + out + " is the file to read\n");
+    EXPECT_EQ(read_file(out), "a");
+  };
+  expect_kept("bytes", in_);
+  for (const std::string& name : names) {
+    expect_kept(folder_, folder_ + name);
+    expect_kept(folder_ + "/tokenizer.json", folder_ + name);
+  }
 }
 
 }  // namespace
