@@ -8,8 +8,8 @@
 
 namespace fsdp2::cli {
 
-// Data that is damaged, or does not go with the options. All ranks read the same files, so that
-// rank 0 tells it for all of them: its own failure, or that of the ranks that have one.
+// Data that is damaged, or does not go with the options. All ranks read the same files, and a rank
+// that reads them well hears of the others' failure: so any one can tell it for all.
 class UnfitData : public Failure {
  public:
   using Failure::Failure;

@@ -32,6 +32,10 @@ std::string rank_to_show() {
   return std::getenv(kRankIsShown) != nullptr ? "" : rank_in_environment();
 }
 
+bool speaks_for_all() {
+  return std::getenv(kRankIsShown) == nullptr || first_variable({"LOCAL_RANK"}) == "0";
+}
+
 void tell_notes(const config::Plan& plan, size_t first,
                 const std::function<void(const std::string&)>& tell) {
   for (size_t i = first; i < plan.notes.size(); ++i) {

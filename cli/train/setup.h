@@ -30,6 +30,11 @@ std::string rank_in_environment();
 // line.
 std::string rank_to_show();
 
+// Whether this rank says what all ranks have found alike. Each does, since a launcher may keep
+// their outputs apart, and whoever reads one of them must see why it ends; `fsdp2 run` puts them
+// together, so that there the first rank of each node speaks for the others.
+bool speaks_for_all();
+
 // Tells people the notes of a plan, from this one on.
 void tell_notes(const config::Plan& plan, size_t first,
                 const std::function<void(const std::string&)>& tell);

@@ -228,10 +228,6 @@ void train_on(const config::Plan& plan, const Mesh& mesh, StartUp& start_up) {
   trainer.finish();
 }
 
-bool is_first(const Mesh& job) {
-  return info_of<fsdp2_mesh_info>(fsdp2_mesh_get_info, job.get()).rank == 0;
-}
-
 }  // namespace
 
 int train(const config::Plan& plan) {
@@ -249,12 +245,12 @@ int train(const config::Plan& plan) {
     train_on(plan, mesh, start_up);
     return 0;
   } catch (const UsageError& error) {  // the same on all ranks
-    if (is_first(job)) {
+    if (speaks_for_all()) {
       complain(rank, error.what());
     }
     return kUsageExitCode;
-  } catch (const UnfitData& error) {  // rank 0 has it, too, or has heard of it
-    if (is_first(job)) {
+  } catch (const UnfitData& error) {  // all ranks have it, or have heard of it
+    if (speaks_for_all()) {
       complain(rank, error.what());
     }
     return 1;

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/training.h"
@@ -18,8 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 constexpr double kSoon = 15;  // seconds; an idle machine needs about one
 
@@ -156,7 +159,7 @@ TEST_F(BadInput, TokenBeyondTheVocabulary) {
 TEST_F(BadInput, BatchThatDoesNotDivide) {
   const std::string message = "--global-batch 7 is not a multiple of ranks x --grad-accum = 2 x 1";
   expect_refused(train_on_2({"--global-batch", "7"}), message);
-  // Ranks that another program starts find it out together, and rank 0 says it.
+  // Ranks that another program starts find it out together, and one of them says it.
   const Outcome outcome = run(launched(2, joined({"sh", "-c", "exec \"$@\" --global-batch 7", "sh",
                                                   fsdp2_program(), "train"},
                                                  arguments())),
@@ -164,6 +167,32 @@ TEST_F(BadInput, BatchThatDoesNotDivide) {
   EXPECT_EQ(outcome.exit_code, 2);
   ASSERT_EQ(outcome.err_lines_with("--global-batch").size(), 1U) << outcome.err;
   EXPECT_EQ(outcome.err_lines_with("--global-batch")[0], "[rank 0] fsdp2 train: " + message);
+  expect_nothing_written();
+}
+
+// Elsewhere each rank's output may go to a file of its own, and on two nodes there are two of
+// `fsdp2 run`.
+TEST_F(BadInput, OfAllRanksIsToldWhereverSomebodyMayRead) {
+  fs::resize_file(tokens(), 20);
+  const auto lines_of_2 = [&](const std::vector<std::string>& start, const char* batch) {
+    const auto command =
+        joined(start, joined({fsdp2_program(), "train", "--global-batch", batch}, arguments()));
+    return run(launched(2, command), in_outputs()).err_lines_with("fsdp2 train: ");
+  };
+  const std::vector<std::pair<const char*, std::string>> mistakes = {
+      {"7", "--global-batch 7 is not a multiple"}, {"2", tokens()}};
+  for (const auto& [batch, message] : mistakes) {
+    const auto told = [message = message](const std::string& start) {
+      return ::testing::StartsWith(start + message);
+    };
+    EXPECT_THAT(lines_of_2({"env", "-u", "FSDP2_RANK_IS_SHOWN"}, batch),
+                UnorderedElementsAre(told("[rank 0] fsdp2 train: rank 0: "),
+                                     told("[rank 1] fsdp2 train: rank 1: ")));
+    EXPECT_THAT(
+        lines_of_2({"env", "LOCAL_RANK=0"}, batch),
+        UnorderedElementsAre(told("[rank 0] fsdp2 train: "), told("[rank 1] fsdp2 train: ")));
+    EXPECT_THAT(lines_of_2({"env"}, batch), ElementsAre(told("[rank 0] fsdp2 train: ")));
+  }
   expect_nothing_written();
 }
 
