@@ -1,6 +1,6 @@
 #!/bin/bash
-# pack.sh MANIFEST ROOT ARCHIVE: a tar.gz of a folder ROOT. Each line of MANIFEST is `file FROM TO` or `link TARGET TO`. The same
-# files make the same bytes.
+# pack.sh MANIFEST ROOT ARCHIVE: a tar.gz of a folder ROOT. Each line of MANIFEST is `file FROM TO`, `kept FROM TO`, for a file of the
+# repository, which may be a script, or `link TARGET TO`. The same files make the same bytes.
 set -euo pipefail
 
 manifest=$1 root=$2 archive=$3
@@ -12,6 +12,7 @@ while read -r kind from to; do
   mkdir -p "$(dirname "$to")"
   case $kind in
     file) install -m 644 "$from" "$to" ;;
+    kept) install -m "$([[ -x $from ]] && echo 755 || echo 644)" "$from" "$to" ;;
     link) ln -s "$from" "$to" ;;
   esac
 done <"$manifest"

@@ -31,6 +31,10 @@ def _fsdp2_archive_impl(ctx):
         for file in target.files.to_list():
             lines.append("file %s %s/%s" % (file.path, folder, file.basename))
             inputs.append(file)
+    for target, folder in ctx.attr.kept.items():
+        for file in target.files.to_list():
+            lines.append("kept %s %s/%s" % (file.path, folder, file.short_path))
+            inputs.append(file)
     lines += ["link %s %s" % (to, link) for link, to in ctx.attr.links.items()]
     ctx.actions.write(manifest, "\n".join(lines) + "\n")
     ctx.actions.run(
@@ -49,6 +53,7 @@ fsdp2_archive = rule(
     attrs = {
         "components": attr.label_list(allow_files = True, doc = "What the SBOM is made from: one file of each linked repository."),
         "files": attr.label_keyed_string_dict(allow_files = True, doc = "Files, and the folders that they go to."),
+        "kept": attr.label_keyed_string_dict(allow_files = True, doc = "Files of the repository, and the folders below which they keep their paths."),
         "links": attr.string_dict(doc = "Links, and what they lead to."),
         "platform": attr.string(mandatory = True),
         "programs": attr.label_list(aspects = [_linked_repositories], doc = "Whose parts the SBOM must name."),

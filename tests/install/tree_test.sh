@@ -31,6 +31,11 @@ for page in README mesh shard checkpoint; do
   [[ -s $prefix/share/doc/fsdp2/docs/api/$page.md ]] || fail "the API reference lacks $page.md"
 done
 [[ -s $prefix/share/doc/fsdp2/docs/troubleshooting.md ]] || fail "the pages of docs are not installed"
+python3 tests/install/links.py "$prefix/share/doc/fsdp2" || fail "the installed pages have links to what is not installed"
+for example in c/train.c cluster/torchrun.sh rust/train.rs yaml/plain.yaml data/opticks.txt; do
+  cmp "examples/$example" "$prefix/share/doc/fsdp2/examples/$example" || fail "the examples lack $example"
+done
+[[ -x $prefix/share/doc/fsdp2/examples/cluster/torchrun.sh ]] || fail "scripts cannot be run"
 (cd "$(dirname "$archive")" && sha256sum --check --strict SHA256SUMS)
 
 python3 - "$prefix" "$3" <<'PYTHON'
