@@ -38,6 +38,13 @@ for missing in "$work/none.so" "$jar"; do
   (FSDP2_LIBRARY=$missing java -cp "$jar:$tests" io.fsdp2.AllTests $model $tokens 2>&1 || true) >"$work/said"
   grep -F "(FSDP2_LIBRARY=FILE or" "$work/said"
 done
+# Another library is named, whether or not the linker finds libfsdp2 beside it.
+other=$(realpath "$(gcc -print-file-name=libm.so.6)")
+for found in "" "$root/libfsdp2.so"; do
+  (FSDP2_LIBRARY=$other LD_PRELOAD=$found java -cp "$jar:$tests" io.fsdp2.AllTests $model $tokens 2>&1 || true) >"$work/said"
+  grep -F "$other is another library than libfsdp2" "$work/said"
+  grep -F "(FSDP2_LIBRARY=FILE or" "$work/said"
+done
 newer=(/usr/lib/jvm/*-25-*/bin/java)
 if [[ -x ${newer[0]} ]]; then
   run_tests "${newer[0]}" --enable-native-access=ALL-UNNAMED

@@ -2,14 +2,19 @@
 //! it is needed.
 
 use std::env;
+use std::error::Error;
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::os::raw::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::{fsdp2_status, FSDP2_E_ABI_MISMATCH, FSDP2_E_NOT_FOUND};
+
 extern "C" {
     fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlclose(library: *mut c_void) -> c_int;
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
     fn dlerror() -> *const c_char;
 }
@@ -17,25 +22,56 @@ const RTLD_NOW: c_int = 2;
 
 static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
+/// Why the library cannot be used.
+#[derive(Debug, Clone)]
+pub struct LoadError {
+    /// [`FSDP2_E_NOT_FOUND`], or [`FSDP2_E_ABI_MISMATCH`] for a library that is not libfsdp2.
+    pub status: fsdp2_status,
+    /// One line, with the file and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for LoadError {}
+
+const REMEDY: &str = "set FSDP2_LIBRARY to the path of libfsdp2.so";
+
 /// Opens the library, if it is not open. A call that fails can be made again, after a change of FSDP2_LIBRARY.
 ///
 /// Every function of this crate opens it by itself, but panics if that fails.
-pub fn load() -> Result<(), String> {
+pub fn load() -> Result<(), LoadError> {
     if !LIBRARY.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
     let named = env::var_os("FSDP2_LIBRARY").filter(|file| !file.is_empty());
     let file = named.unwrap_or_else(|| "libfsdp2.so.0".into());
-    let name = CString::new(file.clone().into_vec()).map_err(|error| error.to_string())?;
-    // SAFETY: the name is a text, and what dlerror returns is this thread's own until its next call of dl functions.
+    let failure = |status, message| Err(LoadError { status, message });
+    let shown = file.to_string_lossy().into_owned();
+    let name = match CString::new(file.into_vec()) {
+        Ok(name) => name,
+        Err(error) => return failure(FSDP2_E_NOT_FOUND, error.to_string()),
+    };
+    // SAFETY: the names are texts, and what dlerror returns is this thread's own until its next call of dl functions.
     unsafe {
         let library = dlopen(name.as_ptr(), RTLD_NOW);
         if library.is_null() {
             let reason = CStr::from_ptr(dlerror()).to_string_lossy();
-            return Err(format!(
-                "cannot load {}; set FSDP2_LIBRARY to the path of libfsdp2.so: {reason}",
-                file.to_string_lossy()
-            ));
+            return failure(
+                FSDP2_E_NOT_FOUND,
+                format!("cannot load {shown}; {REMEDY}: {reason}"),
+            );
+        }
+        if dlsym(library, "fsdp2_check_version\0".as_ptr().cast()).is_null() {
+            dlclose(library);
+            return failure(
+                FSDP2_E_ABI_MISMATCH,
+                format!("{shown} is another library; {REMEDY}"),
+            );
         }
         LIBRARY.store(library, Ordering::Release); // whoever else opens it gets the same
     }

@@ -18,4 +18,4 @@ mod dynamic;
 
 pub use bindings::*;
 #[cfg(feature = "load-dynamic")]
-pub use dynamic::load;
+pub use dynamic::{load, LoadError};

@@ -22,7 +22,7 @@ pub(crate) fn ready() -> Result<()> {
     let mut outcome = Ok(());
     if !CHECKED.is_completed() {
         #[cfg(feature = "load-dynamic")]
-        sys::load().map_err(|reason| Error::new(Status::NotFound, reason))?;
+        sys::load().map_err(|e| Error::new(Status::from_number(e.status), e.message))?;
         outcome = check(unsafe { sys::fsdp2_check_version(sys::FSDP2_HEADER_VERSION) });
         if outcome.is_ok() {
             CHECKED.call_once(|| ());

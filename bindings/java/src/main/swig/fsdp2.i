@@ -11,7 +11,12 @@
 //                               FsdpException
 %module Raw
 
+%begin %{
+#define _GNU_SOURCE  // for dladdr
+%}
+
 %{
+#include <dlfcn.h>
 #include <fsdp2/fsdp2.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -339,5 +344,13 @@ FSDP2_ARRAY(const TYPE *, jlongArray, long, Long)
     $self->config_overrides = config_overrides == NULL ? NULL : strdup(config_overrides);
   }
 }
+
+// The file of the libfsdp2 that these methods call.
+%inline %{
+static const char *library_file(void) {
+  Dl_info info = {0};
+  return dladdr((void *)fsdp2_check_version, &info) != 0 ? info.dli_fname : "";
+}
+%}
 
 %include "headers.i"

@@ -4,6 +4,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.security.MessageDigest;
@@ -21,30 +22,60 @@ import java.util.Locale;
  */
 final class NativeLibrary {
   private static final String JNI = System.mapLibraryName("fsdp2_jni");
+  private static final String OTHER = " is another library than libfsdp2";
+  private static final String REMEDY =
+      " (FSDP2_LIBRARY=FILE or -Djava.library.path=DIRECTORY says where libfsdp2.so is)";
 
   private NativeLibrary() {}
 
   static void load() {
     Path library = named("FSDP2_LIBRARY", System.mapLibraryName("fsdp2"));
     if (library != null) {
-      load(library, false);
+      try {
+        System.load(library.toString());
+      } catch (UnsatisfiedLinkError failure) {
+        throw told(failure.getMessage() + REMEDY, failure);
+      }
     }
-    Path jni = named("FSDP2_JNI", JNI);
-    load(jni == null ? unpack() : jni, true);
+    loadJni(library);
+    if (library != null) {
+      expectInUse(library);
+    }
   }
 
-  private static void load(Path file, boolean isJni) {
+  /** It finds libfsdp2.so by its name: the one that is loaded already, or the linker's. */
+  private static void loadJni(Path library) {
+    Path chosen = named("FSDP2_JNI", JNI);
+    Path jni = chosen == null ? unpack() : chosen;
     try {
-      System.load(file.toString());
+      System.load(jni.toString());
     } catch (UnsatisfiedLinkError failure) {
-      String remedy =
-          isJni && !failure.getMessage().contains("libfsdp2.so") // which libfsdp2_jni.so needs
-              ? " (FSDP2_JNI=FILE or -Djava.library.path=DIRECTORY says where it is)"
-              : " (FSDP2_LIBRARY=FILE or -Djava.library.path=DIRECTORY says where libfsdp2.so is)";
-      UnsatisfiedLinkError told = new UnsatisfiedLinkError(failure.getMessage() + remedy);
-      told.initCause(failure);
-      throw told;
+      String message = failure.getMessage();
+      if (!message.contains("libfsdp2.so")) {
+        throw told(
+            message + " (FSDP2_JNI=FILE or -Djava.library.path=DIRECTORY says where it is)",
+            failure);
+      }
+      throw told((library == null ? "" : library + OTHER + ": ") + message + REMEDY, failure);
     }
+  }
+
+  /** Asks RawJNI, which is being initialized here, and not Raw, which waits for that. */
+  private static void expectInUse(Path library) {
+    try {
+      Path used = Path.of(Text.fromC(RawJNI.library_file()));
+      if (!Files.isSameFile(library, used)) {
+        throw told(library + OTHER + ", which is " + used + " in this process" + REMEDY, null);
+      }
+    } catch (IOException | InvalidPathException unknown) {
+      // Taken away since it was loaded, or a name that Java does not spell: nothing to compare.
+    }
+  }
+
+  private static UnsatisfiedLinkError told(String message, Throwable cause) {
+    UnsatisfiedLinkError told = new UnsatisfiedLinkError(message);
+    told.initCause(cause);
+    return told;
   }
 
   private static Path named(String variable, String file) {
