@@ -179,6 +179,11 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
  *   mask: what attention sees besides the causal order. [B,S], 0 for padding; [B,1 or heads,S,S],
  *     all that is seen; or [n + 1] i64, the boundaries of n sequences packed into the B * S tokens
  *     (0 first, B * S last). Without a mask, positions that do not go on by one begin a sequence.
+ * The rope types dynamic and longrope rotate all rows of a forward alike, by its largest position,
+ * that of padding included, once that is beyond the trained context, as in transformers. Where
+ * positions make rows of several lengths (packed records), a row's loss then depends on the rows
+ * beside it: on the micro batches, the ranks and the batch_size that the batch is shared out by.
+ * Unlike transformers' dynamic, no forward depends on those before it.
  * Up to five more may follow for models that see images and videos (qwen2_5_vl, qwen3_vl), in the
  * form in which transformers' processors make them:
  *   pixel_values [patches, pixels of one] in a floating-point dtype, and image_grid_thw [images,3]
@@ -286,8 +291,8 @@ FSDP2_CALL fsdp2_module_generate(fsdp2_module module, const int64_t* prompt, siz
  * i64, the number of tokens of each, a stop token included. Sampling draws by the seed and the
  * number of the row, so that a row goes on alike whatever rows are beside it and whichever rank has
  * it, as far as rounding does not decide. The rope types dynamic and longrope alone rotate all rows
- * of a forward as the longest of them needs it once that is beyond the trained context, as in
- * transformers: pass such prompts one by one where that matters. Ranks pass prompts of their own,
+ * of a forward as the longest of them needs it (see fsdp2_module_forward): pass such prompts one by
+ * one where that matters. Ranks pass prompts of their own,
  * or none ([0,S]), and the same options apart from first_row and vision_inputs; all make forwards
  * until the last row of any rank has ended.
  *

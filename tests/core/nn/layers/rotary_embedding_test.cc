@@ -130,6 +130,27 @@ TEST(RotaryEmbedding, PositionsChooseTheAngles) {
   EXPECT_TRUE(sin_at.equal(sin.index_select(0, positions.flatten()).view({2, 7, 4})));
 }
 
+// As in transformers, but for what it remembers: there, dynamic keeps the angles of a longer
+// forward.
+TEST(RotaryEmbedding, BeyondTheTrainedContextFollowsTheLargestPositionOfAForwardAlone) {
+  const at::Tensor like = at::ones({1});
+  const at::Tensor short_row = at::arange(8).view({1, 8});
+  const at::Tensor long_row = short_row + 56;
+  const std::vector<double> short_factors(4, 1.0), long_factors{1, 2, 3, 4};
+  for (const RotaryScaling& scaling :
+       {RotaryScaling(DynamicScaling{2, 16}),
+        RotaryScaling(LongRopeScaling{short_factors, long_factors, 1, 16})}) {
+    RotaryEmbedding rotary(8, 10000, scaling);
+    const at::Tensor alone = rotary.cos_sin(short_row, like).first;
+    const at::Tensor beside_a_short_one =
+        rotary.cos_sin(at::cat({short_row, short_row + 8}), like).first;
+    const at::Tensor beside_a_long_one = rotary.cos_sin(at::cat({short_row, long_row}), like).first;
+    EXPECT_TRUE(beside_a_short_one.narrow(0, 0, 1).equal(alone));
+    EXPECT_GT(max_difference(beside_a_long_one.narrow(0, 0, 1), alone), 1e-2);
+    EXPECT_TRUE(rotary.cos_sin(short_row, like).first.equal(alone));
+  }
+}
+
 TEST(Rotation, ByAnglesOfEachRowAgreesWithPlainOperatorsIncludingGradients) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {  // fp64 takes the way without fused loops
     const at::Tensor x = random_leaf({2, 3, 7, 20}, 1, dtype);
