@@ -1,5 +1,6 @@
 // The fsdp2 command. It starts at once because it does not load LibTorch: a command that needs
 // LibTorch is a program of its own beside this one, fsdp2-<command>, as with git.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "cli/doctor/command.h"
 #include "cli/fit/command.h"
 #include "cli/interruption.h"
+#include "cli/machine/process_limit.h"
+#include "cli/machine/size_text.h"
 #include "cli/run/command.h"
 #include "cli/run/launcher.h"
 #include "cli/run/options.h"
@@ -97,8 +100,15 @@ int run(const std::vector<std::string>& arguments) {
   return starts ? launch(options) : parsed;
 }
 
-// Becomes fsdp2-<name>.
+// Becomes fsdp2-<name>, which is linked to LibTorch.
 int hand_over(const std::string& name, const std::vector<std::string>& arguments) {
+  const double address_space = soft_limit(RLIMIT_AS);
+  if (address_space < kLeastAddressSpace) {
+    std::cerr << "fsdp2: a process may map " << size_text(address_space)
+              << " (ulimit -v), and LibTorch maps " << size_text(kLeastAddressSpace)
+              << " before a program begins: raise the limit" << std::endl;
+    return 1;
+  }
   const std::string path = own_path();
   const std::string program = path.substr(0, path.rfind('/') + 1) + "fsdp2-" + name;
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};

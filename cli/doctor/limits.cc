@@ -11,6 +11,7 @@
 
 #include "cli/doctor/machine.h"
 #include "cli/machine/machine_memory.h"
+#include "cli/machine/process_limit.h"
 #include "cli/machine/size_text.h"
 
 namespace fsdp2::cli {
@@ -25,22 +26,6 @@ std::string first_line(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-double soft_limit(int resource) {
-  rlimit limit{};
-  return getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0 ||
-                 limit.rlim_cur == RLIM_INFINITY
-             ? kUnlimited
-             : static_cast<double>(limit.rlim_cur);
-}
-
-double hard_limit(int resource) {
-  rlimit limit{};
-  return getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0 ||
-                 limit.rlim_max == RLIM_INFINITY
-             ? kUnlimited
-             : static_cast<double>(limit.rlim_max);
 }
 
 std::string count_or_any(double count) {
@@ -60,6 +45,35 @@ Finding memory() {
     finding.remedy =
         "a rank takes 0.3 GiB before its model: end other programs, or raise the limit "
         "of the container (docker run --memory)";
+  }
+  return finding;
+}
+
+// A limit counts what is mapped and not what is used.
+Finding address_space() {
+  const double most = soft_limit(RLIMIT_AS);
+  Finding finding{"address space"};
+  finding.found = most == kUnlimited ? "any amount" : "a process may map " + size_text(most);
+  if (most < kLeastAddressSpace) {
+    finding.verdict = Verdict::kFailed;
+    finding.remedy = "ulimit -v unlimited: LibTorch maps " + size_text(kLeastAddressSpace) +
+                     " before a program begins";
+  } else if (most < machine_memory().total) {
+    finding.verdict = Verdict::kWarning;
+    finding.remedy =
+        "ulimit -v unlimited: a rank maps its parameters, the files that it reads and the stacks "
+        "of its threads, and CUDA far more than it uses";
+  }
+  return finding;
+}
+
+Finding file_size() {
+  const double most = soft_limit(RLIMIT_FSIZE);
+  Finding finding{"file size"};
+  finding.found = most == kUnlimited ? "any size" : "a file may have " + size_text(most);
+  if (most < machine_memory().total) {
+    finding.verdict = Verdict::kWarning;
+    finding.remedy = "ulimit -f unlimited: a rank's part of a checkpoint is one file";
   }
   return finding;
 }
@@ -137,6 +151,9 @@ Finding memory_lock() {
 
 }  // namespace
 
-Findings look_at_limits() { return {cores(), memory(), open_files(), processes(), memory_lock()}; }
+Findings look_at_limits() {
+  return {cores(),     memory(),      address_space(), open_files(),
+          processes(), memory_lock(), file_size()};
+}
 
 }  // namespace fsdp2::cli

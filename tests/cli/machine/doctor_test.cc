@@ -52,9 +52,9 @@ std::string tool_with_trainer(const std::string& script) {
 
 TEST(Doctor, LooksAtLibrariesMachineAndLimits) {
   const Visit here = visit({fsdp2_program(), "doctor", "--json"});
-  for (const char* name :
-       {"LibTorch", "processor", "products", "GPUs", "shared memory", "ports", "name service",
-        "clock", "cores", "memory", "open files", "threads", "locked memory"}) {
+  for (const char* name : {"LibTorch", "processor", "products", "GPUs", "shared memory", "ports",
+                           "name service", "clock", "cores", "memory", "address space",
+                           "open files", "threads", "locked memory", "file size"}) {
     ASSERT_EQ(here.findings.count(name), 1U) << name;
     const Json& finding = here.findings.at(name);
     EXPECT_NE(finding.at("found"), "") << name;
@@ -111,6 +111,43 @@ TEST(Doctor, FailsWhereALimitIsTooLow) {
   const Json& finding = here.findings.at("open files");
   EXPECT_EQ(finding.at("verdict"), "failed");
   EXPECT_THAT(finding.at("remedy").get<std::string>(), HasSubstr("raise the hard limit"));
+}
+
+// Sanitizers map terabytes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMapsLittle = false;
+#else
+constexpr bool kMapsLittle = true;
+#endif
+
+TEST(Doctor, WarnsOfLimitsThatARunWillMeet) {
+  if (!kMapsLittle) {
+    GTEST_SKIP() << "a program with a sanitizer needs its address space";
+  }
+  const Visit here = visit(
+      {"sh", "-c",
+       "ulimit -v 1000000 && ulimit -f 100000 && exec " + fsdp2_program() + " doctor --json"});
+  for (const char* name : {"address space", "file size"}) {
+    EXPECT_EQ(here.findings.at(name).at("verdict"), "warning") << name;
+  }
+}
+
+// LibTorch's initialisers would end the process by a signal.
+TEST(Programs, SayThatTheAddressSpaceIsTooSmallForThem) {
+  if (!kMapsLittle) {
+    GTEST_SKIP() << "a program with a sanitizer needs its address space";
+  }
+  const std::string limited = "ulimit -v 400000 && exec " + fsdp2_program() + " ";
+  for (const char* command : {"--version", "train --help", "plan --model gpt-90m"}) {
+    const Outcome outcome = run({"sh", "-c", limited + command});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.err,
+              "fsdp2: a process may map 391 MiB (ulimit -v), and LibTorch maps 420 MiB before a "
+              "program begins: raise the limit\n");
+  }
+  const Visit here = visit({"sh", "-c", limited + "doctor --json"});
+  EXPECT_EQ(here.findings.at("address space").at("verdict"), "failed");
+  EXPECT_EQ(run({"sh", "-c", limited + "run --help"}).exit_code, 0);
 }
 
 class DoctorWithRanks : public ::testing::Test {
