@@ -15,10 +15,11 @@ FSDP2_BEGIN_DECLS
  * without having stopped it leaves nothing of it. Callbacks neither start nor stop a profile: there
  * both calls are FSDP2_E_WRONG_STATE. */
 FSDP2_CALL fsdp2_profile_start(void);
-/* Stops it and keeps its table in place of the last one; on a GPU, waits for what the device still
- * does. trace_file: gets all events in Chrome's trace format (JSON), which chrome://tracing,
- * Perfetto and TensorBoard show; NULL: no trace. Errors: FSDP2_E_WRONG_STATE (this thread takes no
- * profile), FSDP2_E_IO (the file cannot be written; the profile has ended all the same). */
+/* Stops the profile and keeps its table in place of the last one; on a GPU, waits for what the
+ * device still does. trace_file: gets all events in Chrome's trace format (JSON), which
+ * chrome://tracing, Perfetto and TensorBoard show; NULL: no trace. Errors: FSDP2_E_WRONG_STATE
+ * (this thread takes no profile), FSDP2_E_IO (the file cannot be written; the profile has ended all
+ * the same). */
 FSDP2_CALL fsdp2_profile_stop(const char* trace_file /*(opt)*/);
 /* Describes the profile of this process that was stopped last as a table, by self time: each
  * operator and range with its calls, its time without and with what ran inside it, and the mean of

@@ -68,10 +68,11 @@ enum {
   FSDP2_MATMUL_HIGH_ALWAYS = 3, /* as HIGH, however slow: the numbers of a machine that is faster */
   FSDP2_MATMUL_MEDIUM_ALWAYS = 4 /* as MEDIUM, likewise */
 };
-/* Sets it for the whole process; HIGHEST until then. All ranks must have the same when they shard
- * a module. The first large product after HIGH or MEDIUM measures, some tens of milliseconds, and
- * logs what came of it, a warning if products stay strict fp32; fsdp2_runtime_describe tells it,
- * too. Ranks that shard a module use parts only if they are faster on all of them. */
+/* Sets the precision of fp32 products for the whole process; HIGHEST until then. All ranks must
+ * have the same when they shard a module. The first large product after HIGH or MEDIUM measures,
+ * some tens of milliseconds, and logs what came of it, a warning if products stay strict fp32;
+ * fsdp2_runtime_describe tells it, too. Ranks that shard a module use parts only if they are faster
+ * on all of them. */
 FSDP2_CALL fsdp2_runtime_set_matmul_precision(int32_t precision);
 
 FSDP2_END_DECLS

@@ -18,7 +18,7 @@ FSDP2_CALL fsdp2_generator_create(uint64_t seed, fsdp2_generator* out);
  * Generator.get_state(). It may be kept in a checkpoint (fsdp2_state_add_tensor). */
 FSDP2_CALL fsdp2_generator_get_state(fsdp2_generator generator, fsdp2_tensor* out);
 /* Goes on from a state that fsdp2_generator_get_state has returned, of this generator or another.
- * FSDP2_E_INVALID_ARGUMENT, with nothing changed, for a tensor that is none. */
+ * FSDP2_E_INVALID_ARGUMENT, with nothing changed, for a tensor that is no such state. */
 FSDP2_CALL fsdp2_generator_set_state(fsdp2_generator generator, fsdp2_tensor state);
 FSDP2_API fsdp2_status fsdp2_generator_destroy(fsdp2_generator generator);
 /* Returns another handle to the same generator; see convention 2 of fsdp2.h. */

@@ -27,8 +27,8 @@
 
 FSDP2_BEGIN_DECLS
 
-/* Sets, inside a callback, the text that goes with `status`, one of the FSDP2_E_... of base.h, and
- * returns `status`; anything else is FSDP2_E_INVALID_ARGUMENT. */
+/* Sets, inside a callback, the text that goes with `status`, one of base.h's other than FSDP2_OK,
+ * and returns `status`; any other number is FSDP2_E_INVALID_ARGUMENT. */
 FSDP2_CALL fsdp2_callback_fail(fsdp2_status status, const char* message);
 
 typedef struct fsdp2_all_reduce_info {
@@ -60,7 +60,8 @@ typedef struct fsdp2_gradient_info {
 /* Called when the gradient of this rank's rows of a parameter is complete for this backward. */
 typedef fsdp2_status (*fsdp2_gradient_ready_fn)(const fsdp2_gradient_info* info,
                                                 fsdp2_tensor gradient, void* user_data);
-/* Sets the function; NULL: none. recurse 1: for every unit below as well. */
+/* Sets the function that is called with a unit's gradients; NULL: none. recurse 1: for every unit
+ * below as well. */
 FSDP2_CALL fsdp2_shard_set_gradient_ready(fsdp2_shard shard, const char* unit /*(opt)*/,
                                           int32_t recurse, fsdp2_gradient_ready_fn fn /*(opt)*/,
                                           void* user_data, fsdp2_release_fn release /*(opt)*/);

@@ -45,7 +45,8 @@ typedef struct fsdp2_plan_info {
  * FSDP2_COMM_SCHEDULE_ON_USE and for units with an all-gather extension. */
 FSDP2_CALL fsdp2_plan_get_info(fsdp2_shard shard, const fsdp2_plan_options* options /*(opt)*/,
                                fsdp2_plan_info* out);
-/* Returns the same as text: units, memory, traffic, and the order of gathers and reductions. */
+/* Returns the plan of such a step as text: units, memory, traffic, and the order of gathers and
+ * reductions. */
 FSDP2_CALL fsdp2_plan_describe(fsdp2_shard shard, const fsdp2_plan_options* options /*(opt)*/,
                                char* buf, size_t cap, size_t* needed);
 

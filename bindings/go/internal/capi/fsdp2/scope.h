@@ -6,8 +6,8 @@
 
 FSDP2_BEGIN_DECLS
 
-/* Destroys the tensors in a scope with the scope's last handle. A tensor that has been destroyed by
- * itself before is fine. Any thread may use a scope while others do. */
+/* Creates an empty scope. The tensors in it are destroyed with its last handle; those that have
+ * been destroyed by themselves before are fine. Any thread may use a scope while others do. */
 FSDP2_CALL fsdp2_scope_create(fsdp2_scope* out);
 /* Leaves handles of yours to the scope; those of the library (in a callback) stay the library's,
  * and do not belong here. They stay valid for as long as the scope lives. */

@@ -52,7 +52,7 @@ FSDP2_CALL fsdp2_shard_set_requires_all_reduce(fsdp2_shard shard, const char* un
  * the last reduction nor forgets the order of forwards, because more backwards follow. Applies to
  * the whole tree. */
 FSDP2_CALL fsdp2_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag);
-/* Returns what was set; 1 unless something was. */
+/* Returns what fsdp2_shard_set_is_last_backward has set, and 1 before that. */
 FSDP2_CALL fsdp2_shard_get_is_last_backward(fsdp2_shard shard, int32_t* out);
 /* Sets whether the unit is freed after forward. 1 or 0: as FSDP2_RESHARD_ALWAYS or _NEVER, in place
  * of the option of that name, also at the root, which is then no exception. */
@@ -103,8 +103,8 @@ typedef struct fsdp2_unit_settings {
  * settings: what units begin with is returned. */
 FSDP2_CALL fsdp2_shard_get_unit_settings(fsdp2_shard shard, const char* unit /*(opt)*/,
                                          fsdp2_unit_settings* out);
-/* Sets all of them at once, and so restores what fsdp2_shard_get_unit_settings has returned.
- * Errors, with nothing changed: those of the single functions. */
+/* Sets all settings of one unit at once, and so restores what fsdp2_shard_get_unit_settings has
+ * returned. Errors, with nothing changed: those of the single functions. */
 FSDP2_CALL fsdp2_shard_set_unit_settings(fsdp2_shard shard, const char* unit /*(opt)*/,
                                          const fsdp2_unit_settings* settings);
 
