@@ -86,7 +86,7 @@ void warn_of_unused(const nn::Module& module, const nn::ParameterSource& source)
     constexpr size_t kNamesInMessage = 8;
     log(LogLevel::kWarning, "checkpoint",
         "tensors among the weights are not used, since the model has no such parameter ({}): {}; "
-        "compare config.json with what the weights are of",
+        "see whether config.json is that of these weights",
         unused.size(), list_some(unused, kNamesInMessage));
   }
 }

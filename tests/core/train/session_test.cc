@@ -157,7 +157,7 @@ TEST(Session, WeightsThatNoParameterTakesAreToldOnce) {
       warnings_of(wrapping({"block0"}), 2, {"block0.in.weight", "block7.in.weight", "head"}),
       std::vector<std::string>{
           "tensors among the weights are not used, since the model has no such parameter (2): "
-          "block7.in.weight, head; compare config.json with what the weights are of"});
+          "block7.in.weight, head; see whether config.json is that of these weights"});
   EXPECT_TRUE(warnings_of(wrapping({"block0"}), 2, {"block0.in.weight"}).empty());
 }
 
