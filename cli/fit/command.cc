@@ -36,9 +36,8 @@ struct FitOptions {
 
 constexpr char kFooter[] =
     "Runs two steps with micro batches of one size after another, on this machine, and sees what\n"
-    "they take: on a CPU the memory of the fullest rank, on a GPU whether they run. What the "
-    "options\n"
-    "behind -- write, save or resume from is left alone.\n\n"
+    "they take: on a CPU the memory of the fullest rank, on a GPU whether they run. Outputs and\n"
+    "checkpoints that the options behind -- name are left alone.\n\n"
     "  fsdp2 fit --ranks 2 -- --model DIR --tokens FILE --seq-len 512 --param-dtype bf16";
 
 bool parse(std::vector<std::string> arguments, FitOptions* options) {

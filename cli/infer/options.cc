@@ -42,6 +42,7 @@ void add_model(CLI::App* app, const std::set<std::string>& names, ModelOptions* 
       add_flag(app, key);
     }
   }
+  app->get_option("--model")->description("Directory with config.json and safetensors");
 }
 
 std::set<std::string> both(std::set<std::string> names, const std::set<std::string>& more) {
@@ -174,6 +175,7 @@ bool parse_score_flags(const std::vector<std::string>& arguments, ScoreOptions* 
                "the entropy in its place, in nats")
       ->group("Output");
   add_model(&app, both(kModelKeys, kDataKeys), &o->model);
+  app.get_option("--temperature")->description("Number above 0 that logits are divided by");
   app.footer(std::string(kJob) +
              "  fsdp2 run --nproc-per-node 2 -- fsdp2 score --model DIR --text book.txt");
   if (!parse_arguments(app, arguments)) {

@@ -16,6 +16,7 @@ namespace fsdp2::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Arguments = std::vector<std::string>;
 
 const Arguments kModel = {"--model", repository_file("tests/parity/golden/models/tiny-llama")};
@@ -249,6 +250,16 @@ TEST(Score, TakesTheWeightsOfACheckpoint) {
   const std::vector<Json> lines =
       json_lines(infer(1, score_arguments({"--batches", "2", "--checkpoint", folder + "/run"})));
   EXPECT_NEAR(lines.back().at("loss").get<double>(), evaluation.at("loss").get<double>(), 2e-6);
+}
+
+TEST(Infer, HelpTellsWhatFlagsMeanHere) {
+  const std::string score = run({fsdp2_program(), "score", "--help"}).out;
+  const std::string generate = run({fsdp2_program(), "generate", "--help"}).out;
+  for (const std::string& help : {score, generate}) {
+    EXPECT_THAT(help, Not(HasSubstr("torch.export")));  // which is refused
+  }
+  EXPECT_THAT(score, HasSubstr("Number above 0 that logits are divided by"));
+  EXPECT_THAT(generate, HasSubstr("0: always the most likely token"));
 }
 
 TEST(Infer, RefusesInOneLine) {
