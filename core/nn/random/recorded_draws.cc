@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/nn/random/generator_state.h"
 #include "core/nn/random/row_keys.h"
 
@@ -31,6 +32,16 @@ Recordings& recordings() {
 
 std::atomic<bool> drawn_on_device{false};
 
+// For a catch block.
+void tell_of_lost_state() noexcept {
+  try {
+    log(LogLevel::kError, "step",
+        "a recording has failed, and its model's generator could not be put back: {}",
+        current_exception_text());
+  } catch (...) {  // no memory for that either; what has failed the recording is told
+  }
+}
+
 std::string bytes_of(const at::Tensor& state) {
   return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
 }
@@ -51,19 +62,44 @@ RecordedDraws::Scope::Scope(RecordedDraws& draws) : draws_(draws) {
   Recordings& all = recordings();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const at::Device device = draws_.device_;
-  FSDP2_CHECK(all.devices.insert({device.type(), device.index()}).second, Code::kWrongState,
-              "{}: work is recorded already", device.str());
-  ++all.count;
+  const std::pair<at::DeviceType, c10::DeviceIndex> key{device.type(), device.index()};
+  FSDP2_CHECK(all.devices.count(key) == 0, Code::kWrongState, "{}: work is recorded already",
+              device.str());
   draws_.by_state_.clear();
   if (draws_.generator_) {
     all.by_generator[draws_.generator_->unsafeGetGeneratorImpl()] = &draws_;
   }
+  try {
+    all.devices.insert(key);
+  } catch (...) {
+    if (draws_.generator_) {
+      all.by_generator.erase(draws_.generator_->unsafeGetGeneratorImpl());
+    }
+    throw;
+  }
+  ++all.count;
 }
 
 RecordedDraws::Scope::~Scope() {
+  if (has_ended_) {
+    return;
+  }
+  try {
+    end();
+  } catch (...) {
+    tell_of_lost_state();
+  }
+}
+
+void RecordedDraws::Scope::end() {
+  has_ended_ = true;
+  forget();
   if (draws_.generator_) {
     set_state(*draws_.generator_, state_before_);
   }
+}
+
+void RecordedDraws::Scope::forget() noexcept {
   Recordings& all = recordings();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.devices.erase({draws_.device_.type(), draws_.device_.index()});

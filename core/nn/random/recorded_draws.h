@@ -4,8 +4,9 @@
 //
 //   RecordedDraws draws(generator, device);
 //   {
-//     const RecordedDraws::Scope scope(draws);
+//     RecordedDraws::Scope scope(draws);
 //     ...                      // record: draw_keys of this generator reads the places
+//     scope.end();
 //   }
 //   draws.refill();            // as many numbers as a forward draws, in its order
 //   graph.replay();
@@ -27,17 +28,23 @@ class RecordedDraws {
   // generator: of the CPU; none: nothing is drawn from one.
   RecordedDraws(std::optional<at::Generator> generator, at::Device device);
 
-  // From its beginning to its end the device records. The generator is left as it was found.
+  // From its beginning to its end the device records. The generator is left as it was found: by
+  // end(), which throws where that fails, or by the destructor of what an exception has ended,
+  // which can only log it.
   class Scope {
    public:
     explicit Scope(RecordedDraws& draws);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
+    void end();
 
    private:
+    void forget() noexcept;
+
     RecordedDraws& draws_;
     at::Tensor state_before_;
+    bool has_ended_ = false;
   };
 
   // Draws new numbers from the generator, and fills the places behind what the device's current
