@@ -33,6 +33,9 @@ struct CustomModuleOptions {
   // What messages call a parameter whose memory a unit has freed.
   std::function<std::string(const at::Tensor&)> title_of_parameter;
   InputCount inputs;
+  // Whether its forward is ours, and does nothing that only the host would see: what a device has
+  // recorded of it is all of it. A caller's function may do anything.
+  bool is_stock = false;
 };
 
 class CustomModule final : public Module, public TransientBuffers, public OwnGenerator {
@@ -72,6 +75,7 @@ class CustomModule final : public Module, public TransientBuffers, public OwnGen
   void set_rows(const at::Tensor& rows) override { random_->rows = rows; }
 
   InputCount input_count() const override { return options_.inputs; }
+  bool is_stock() const { return options_.is_stock; }
   bool is_transient(const std::string& name) const override { return transient_.count(name) == 1; }
 
  protected:

@@ -110,7 +110,8 @@ uint64_t create_custom(const char* kind, const fsdp2_module_options* options, fs
   function->held = std::make_shared<UserData>(user_data);
   const uint64_t id = give_custom(options, [&](const nn::LayerSettings& settings) {
     return std::make_shared<nn::CustomModule>(
-        name, nn::CustomModuleOptions{settings.seed, settings.title_of_parameter, {}},
+        name,
+        nn::CustomModuleOptions{settings.seed, settings.title_of_parameter, {}, /*is_stock=*/false},
         [function](const nn::CustomModule& self, const nn::Values& inputs) {
           return run_forward(*function, self, inputs);
         });

@@ -27,7 +27,8 @@ void check_tensors(const Module& module, const InputCount& takes, const Values& 
 Layer new_layer(const std::string& kind, const LayerSettings& settings, InputCount inputs,
                 CustomModule::Forward forward) {
   return std::make_shared<CustomModule>(
-      kind, CustomModuleOptions{settings.seed, settings.title_of_parameter, inputs},
+      kind,
+      CustomModuleOptions{settings.seed, settings.title_of_parameter, inputs, /*is_stock=*/true},
       [inputs, forward = std::move(forward)](CustomModule& self, Values given) {
         check_tensors(self, inputs, given);
         return forward(self, std::move(given));

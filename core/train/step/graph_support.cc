@@ -13,8 +13,9 @@ namespace fsdp2::train {
 namespace {
 
 void check_module(const nn::Module& module) {
+  const auto* custom = dynamic_cast<const nn::CustomModule*>(&module);
   FSDP2_CHECK(
-      dynamic_cast<const nn::CustomModule*>(&module) == nullptr, Code::kUnsupported,
+      custom == nullptr || custom->is_stock(), Code::kUnsupported,
       "cuda_graph: '{}' is a module of the caller's, whose forward a replay would not call: "
       "leave the option out",
       module.kind());
