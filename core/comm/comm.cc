@@ -1,7 +1,9 @@
 #include "core/comm/comm.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/Event.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <algorithm>
@@ -281,6 +283,9 @@ void Comm::check_both(const char* collective, const at::Tensor& out, const at::T
 }
 
 CommWork Comm::start(const Call& call, const Post& post) {
+  if (is_silent_) {
+    return leave_out();
+  }
   const char* const collective = call.collective;
   c10d::Backend& backend = channel_->backend(*failure_);  // publishes its own failures
   if (channel_->check() != nullptr) {
@@ -298,6 +303,20 @@ CommWork Comm::start(const Call& call, const Post& post) {
     order = [work] { work->synchronize(); };
   }
   return CommWork([this, collective, work] { wait(collective, *work); }, std::move(order));
+}
+
+// Work that waits for it comes after what was given before it, as it would with the collective.
+CommWork Comm::leave_out() const {
+  if (waits_on_host()) {
+    return {};
+  }
+  const auto stream_now = [device = device()] {
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  };
+  const auto issued = std::make_shared<c10::Event>(device().type());
+  issued->record(stream_now());
+  const auto order = [issued, stream_now] { issued->block(stream_now()); };
+  return CommWork(order, order);
 }
 
 // Waits for short times in turn, because only this thread can leave the wait when another rank

@@ -145,6 +145,9 @@ class Comm {
   bool waits_on_host() const { return identity_.order == CollectiveOrder::kOnHost; }
   const std::shared_ptr<FailureNotice>& failure() const { return failure_; }
   const CommCounters& counters() const { return counters_; }
+  // Silent, its collectives count and do nothing: their outputs are left as they are, and no other
+  // rank need call anything. For work whose results nobody reads.
+  void set_silent(bool flag) { is_silent_ = flag; }
   void reset_counters() { counters_ = {}; }
 
   // out: size() * in.numel() elements of in's dtype, rank-major. in may be this rank's part of out.
@@ -181,6 +184,7 @@ class Comm {
     int root = -1;  // none
   };
   CommWork start(const Call& call, const Post& post);
+  CommWork leave_out() const;
   void compare(const Call& call) const;
   static std::string describe(const Call& call);
   std::string waited_for(const std::string& what) const;
@@ -197,6 +201,7 @@ class Comm {
   std::shared_ptr<FailureNotice> failure_;
   std::chrono::milliseconds timeout_;
   CommCounters counters_;
+  bool is_silent_ = false;
 };
 
 }  // namespace fsdp2

@@ -1,7 +1,5 @@
 #include "core/fsdp/event_log.h"
 
-#include <algorithm>
-
 namespace fsdp2::fsdp {
 
 void EventLog::record(EventKind kind, size_t group) {
@@ -21,15 +19,6 @@ std::vector<EventLog::Entry> EventLog::entries() const {
     ordered.push_back(ring_[(begin_ + i) % ring_.size()]);
   }
   return ordered;
-}
-
-std::vector<EventLog::Entry> EventLog::entries_since(int64_t total) const {
-  std::vector<Entry> newest = entries();
-  const auto wanted = static_cast<size_t>(std::max<int64_t>(0, total_ - total));
-  if (newest.size() > wanted) {
-    newest.erase(newest.begin(), newest.end() - static_cast<std::ptrdiff_t>(wanted));
-  }
-  return newest;
 }
 
 void EventLog::clear() {

@@ -32,8 +32,6 @@ class EventLog {
 
   void record(EventKind kind, size_t group);
   std::vector<Entry> entries() const;  // oldest first
-  // The newest ones, from the event on that total() was at; fewer where they fell out of the log.
-  std::vector<Entry> entries_since(int64_t total) const;
   // Counts every event since creation, those that fell out of the log included.
   int64_t total() const { return total_; }
   void clear();

@@ -27,9 +27,9 @@ struct Stats {
   int64_t peak_unsharded_bytes = 0;
 };
 
-// What a part of a step has counted.
+// What a part of a step counts.
 struct Counted {
-  Stats stats;  // no bytes
+  Stats stats;  // of bytes the peak alone, above what was there when it began
   CommCounters calls;
   std::vector<EventLog::Entry> events;
 };
@@ -112,14 +112,18 @@ class Scheduler {
   // Calls `work` with all streams of the tree behind the current one, and then lets that come
   // behind them: so they are part of what a device records of it (core/device/device_graphs.h).
   void in_recording(const std::function<void()>& work);
+  // The same, without the collectives (Comm::set_silent): whatever else of it cannot be recorded,
+  // a rank learns without another one that waits for it.
+  void in_rehearsal(const std::function<void()>& work);
   // Whether every unit is sharded and no gradient is on its way, as when a step begins.
   bool is_at_rest() const;
-  // What `work` counts.
-  Counted counted_in(const std::function<void()>& work);
-  // The same work again, whether or not the host has given it piece by piece.
-  void count_again(const Counted& work);
-  // What that has added to the units' calls.
-  const CommCounters& counted_again() const { return counted_again_; }
+  // What `work` would count. It counts nothing, nor what it has done before it throws, as what is
+  // recorded does not run.
+  Counted counted_apart(const std::function<void()>& work);
+  // What was recorded has run.
+  void count(const Counted& work);
+  // By how much the units' calls differ from what their groups have counted.
+  const CommCounters& calls_apart() const { return calls_apart_; }
 
   // Back to the sharded, idle state after an exception. Never throws.
   void reset() noexcept;
@@ -183,7 +187,7 @@ class Scheduler {
   std::vector<bool> handed_out_;  // by member: to on_reduced_, in the running backward
 
   Stats stats_;
-  CommCounters counted_again_;
+  CommCounters calls_apart_;
   EventLog log_;
 };
 

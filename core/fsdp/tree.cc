@@ -371,7 +371,7 @@ std::string Tree::describe() const {
 }
 
 CommCounters Tree::comm_counters() const {
-  CommCounters total = scheduler_.counted_again();
+  CommCounters total = scheduler_.calls_apart();
   for (const Scheduler::Member& member : scheduler_.members()) {
     total += member.group->comm_counters();
   }

@@ -69,6 +69,14 @@ void ParamGroup::reduce_on_gather_lane() {
   }
 }
 
+void ParamGroup::set_silent(bool flag) {
+  for (const auto& comm : {gather_comm_, reduce_comm_, replicate_comm_, slice_comm_}) {
+    if (comm) {
+      comm->set_silent(flag);
+    }
+  }
+}
+
 void ParamGroup::check_streams() const {
   for (const auto& comm : {gather_comm_, reduce_comm_, replicate_comm_, slice_comm_}) {
     if (comm) {

@@ -43,6 +43,8 @@ class ParamGroup {
     return lane == Lane::kGather ? *gather_comm_ : *reduce_comm_;
   }
   Comm* replicate_comm() const { return replicate_comm_.get(); }  // null: one replica
+  // Of its own collectives (Comm::set_silent).
+  void set_silent(bool flag);
   // Throws if one of its collectives has failed on a stream (Comm::check_streams).
   void check_streams() const;
   // Bytes and calls of this unit's gathers and reductions.

@@ -3,11 +3,11 @@
 namespace fsdp2::train {
 
 GraphTurns::Turn GraphTurns::next(const StepKey& key) {
-  if (has_given_up_) {
-    return Turn::kRun;
-  }
   if (recorded_.count(key) > 0) {
     return Turn::kReplay;
+  }
+  if (refused_.count(key) > 0 || refused_.size() >= kMostRefusals) {
+    return Turn::kRun;
   }
   if (counts_.size() >= kMostCounted && counts_.count(key) == 0) {
     counts_.clear();
@@ -28,11 +28,6 @@ GraphTurns::Turn GraphTurns::next(const StepKey& key) {
 void GraphTurns::forget() {
   recorded_.clear();
   counts_.clear();
-}
-
-void GraphTurns::give_up() {
-  has_given_up_ = true;
-  forget();
 }
 
 bool GraphTurns::is_newly_full() {

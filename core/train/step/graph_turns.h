@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -18,6 +19,8 @@ class GraphTurns {
   static constexpr int kWarmUps = 3;
   // Each keeps the memory of a step's results.
   static constexpr size_t kMostGraphs = 4;
+  // After so many keys that could not be recorded, mostly for one reason, no other one is tried.
+  static constexpr size_t kMostRefusals = 4;
 
   enum class Turn {
     kRun,
@@ -27,13 +30,14 @@ class GraphTurns {
 
   // What to do with the next step, which has this key.
   Turn next(const StepKey& key);
-  // After kRecord: it has been recorded. Otherwise give_up().
+  // After kRecord: it has been recorded. Otherwise refuse(), after which steps of this key run as
+  // they are.
   void has_recorded(const StepKey& key) { recorded_.insert(key); }
-  // The recordings are gone; what has given up stays so.
+  void refuse(const StepKey& key) { refused_.insert(key); }
+  // The recordings are gone. What has been refused stays so.
   void forget();
-  // All steps run as they are from here on.
-  void give_up();
-  bool has_given_up() const { return has_given_up_; }
+  // Every step from here on runs as it is, whatever its key.
+  bool has_given_up() const { return recorded_.empty() && refused_.size() >= kMostRefusals; }
   // Whether a key has been turned away since there are kMostGraphs. True once.
   bool is_newly_full();
 
@@ -43,7 +47,7 @@ class GraphTurns {
 
   std::map<StepKey, int> counts_;
   std::set<StepKey> recorded_;
-  bool has_given_up_ = false;
+  std::set<StepKey> refused_;
   enum class Full { kNo, kSeen, kTold } full_ = Full::kNo;
 };
 

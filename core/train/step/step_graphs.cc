@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -71,6 +72,15 @@ void add_settings(const fsdp::GroupSettings& settings, KeyHash& hash) {
 bool has_hooks(const fsdp::GroupSettings& settings) {
   return settings.all_reduce_hook || settings.on_sharded_grad ||
          settings.all_gather_extension != nullptr;
+}
+
+// None: some rank's step cannot be a replay.
+std::optional<StepKey> key_of(const std::vector<double>& sums) {
+  if (sums.empty() || sums.at(3) > 0.0) {
+    return std::nullopt;
+  }
+  return StepKey{static_cast<int64_t>(sums[0]), static_cast<int64_t>(sums[1]),
+                 static_cast<int64_t>(sums[2])};
 }
 
 // What reads pageable memory has read it when the call returns.
@@ -171,31 +181,22 @@ uint64_t StepGraphs::own_key(const std::vector<nn::Values>& batch) const {
   return hash.value();
 }
 
-// The same on all ranks. Sums of such pieces are exact in fp64.
-std::optional<StepKey> StepGraphs::agreed_key(const std::vector<nn::Values>& batch) const {
+std::vector<double> StepGraphs::part_of_key(const std::vector<nn::Values>& batch) const {
+  if (turns_.has_given_up()) {
+    return {};
+  }
   constexpr uint64_t kPieceBits = 21;
   constexpr uint64_t kPiece = (uint64_t{1} << kPieceBits) - 1;
   const uint64_t own = own_key(batch);
-  const at::Tensor sums = at::tensor(
-      {static_cast<double>(own & kPiece), static_cast<double>((own >> kPieceBits) & kPiece),
-       static_cast<double>(own >> (2 * kPieceBits)), can_be_replayed(batch) ? 0.0 : 1.0},
-      at::device(at::kCPU).dtype(at::kDouble));
-  root_.mesh().team().control().all_reduce(sums, ReduceOp::kSum).wait();
-  const double* values = sums.const_data_ptr<double>();
-  if (values[3] > 0.0) {
-    return std::nullopt;
-  }
-  return StepKey{static_cast<int64_t>(values[0]), static_cast<int64_t>(values[1]),
-                 static_cast<int64_t>(values[2])};
+  return {static_cast<double>(own & kPiece), static_cast<double>((own >> kPieceBits) & kPiece),
+          static_cast<double>(own >> (2 * kPieceBits)), can_be_replayed(batch) ? 0.0 : 1.0};
 }
 
 std::vector<at::Tensor> StepGraphs::run(const std::vector<nn::Values>& batch,
-                                        const std::vector<double>& numbers, const Work& work) {
+                                        const std::vector<double>& numbers,
+                                        const std::vector<double>& parts_of_key, const Work& work) {
   const auto run_as_it_is = [&] { return work(batch, {numbers, at::Tensor()}); };
-  if (turns_.has_given_up()) {  // on all ranks alike
-    return run_as_it_is();
-  }
-  const std::optional<StepKey> key = agreed_key(batch);
+  const std::optional<StepKey> key = key_of(parts_of_key);
   const GraphTurns::Turn turn = key ? turns_.next(*key) : GraphTurns::Turn::kRun;
   if (turn == GraphTurns::Turn::kRun) {
     if (turns_.is_newly_full() && root_.mesh().team().rank() == 0) {
@@ -209,25 +210,70 @@ std::vector<at::Tensor> StepGraphs::run(const std::vector<nn::Values>& batch,
   for (const nn::Values& inputs : batch) {
     module_.check_inputs(inputs);  // as forward would, which a replay does not call
   }
-  if (turn == GraphTurns::Turn::kReplay) {
-    Recorded& recorded = *recorded_.at(*key);
-    root_.scheduler().count_again(recorded.counted);
-    return replay(recorded, batch, numbers);
+  if (turn == GraphTurns::Turn::kRecord) {
+    std::unique_ptr<Recorded> recorded = record(batch, numbers, work);
+    if (recorded == nullptr) {
+      turns_.refuse(*key);
+      return run_as_it_is();
+    }
+    recorded_[*key] = std::move(recorded);
+    turns_.has_recorded(*key);
   }
-  auto recorded =
-      std::make_unique<Recorded>(nn::RecordedDraws(nn::own_generator_of(module_), device_));
-  const std::string problem = record(*recorded, batch, numbers, work);
-  if (!all_have_recorded(problem.empty())) {
-    recorded.reset();
-    give_up(problem);
-    return run_as_it_is();
-  }
-  turns_.has_recorded(*key);
-  return replay(*recorded_.emplace(*key, std::move(recorded)).first->second, batch, numbers);
+  return replay(*recorded_.at(*key), batch, numbers);
 }
 
-std::string StepGraphs::record(Recorded& into, const std::vector<nn::Values>& batch,
-                               const std::vector<double>& numbers, const Work& work) {
+std::unique_ptr<StepGraphs::Recorded> StepGraphs::record(const std::vector<nn::Values>& batch,
+                                                         const std::vector<double>& numbers,
+                                                         const Work& work) {
+  const auto make_one = [&](Take take) {
+    auto made =
+        std::make_unique<Recorded>(nn::RecordedDraws(nn::own_generator_of(module_), device_));
+    if (!is_without(make(*made, take, batch, numbers, work))) {
+      made.reset();
+    }
+    return made;
+  };
+  if (root_.mesh().team().size() > 1) {
+    const std::unique_ptr<Recorded> rehearsal = make_one(Take::kRehearsal);
+    if (rehearsal == nullptr) {
+      return nullptr;
+    }
+    root_.zero_grad();
+  }
+  return make_one(Take::kRecording);
+}
+
+std::string StepGraphs::make(Recorded& into, Take take, const std::vector<nn::Values>& batch,
+                             const std::vector<double>& numbers, const Work& work) {
+  bool has_ended = false;
+  std::string problem;
+  nn::RecordedDraws::Scope scope(into.draws);
+  try {
+    record_into(into, take, batch, numbers, work, has_ended);
+  } catch (...) {
+    const Error error = current_exception_as_error();
+    into.losses.clear();
+    into.gradients.clear();
+    root_.scheduler().release_buffers();
+    if (take == Take::kRecording && !has_ended && root_.mesh().team().size() > 1) {
+      if (error.code() == Code::kPeerFailed) {
+        throw;
+      }
+      throw Error(error.code(),
+                  fmt::format("cuda_graph: the recording of a step broke off, although its "
+                              "rehearsal had not: {}",
+                              error.message()),
+                  error.native_code());
+    }
+    problem = error.message().empty() ? "unknown" : error.message();
+  }
+  scope.end();  // else the step would draw other numbers than without graphs
+  return problem;
+}
+
+void StepGraphs::record_into(Recorded& into, Take take, const std::vector<nn::Values>& batch,
+                             const std::vector<double>& numbers, const Work& work,
+                             bool& has_ended) {
   const auto place_for = [&](const at::Tensor& input) {
     return at::empty(input.sizes(), at::device(device_).dtype(input.scalar_type()));
   };
@@ -246,41 +292,38 @@ std::string StepGraphs::record(Recorded& into, const std::vector<nn::Values>& ba
       recorded_.empty() ? nullptr : recorded_.begin()->second->graph.get();
   // What is kept must not be in a recording that it outlives, nor outlive the recording it is of.
   scheduler.release_buffers();
-  std::string problem;
-  try {
-    const nn::RecordedDraws::Scope scope(into.draws);
-    into.counted = scheduler.counted_in([&] {
-      into.graph = graphs_->record(device_, shares, [&] {
-        scheduler.in_recording([&] { into.losses = work(into.batch, into.factors); });
-      });
-    });
-    for (fsdp::ShardedParam* param : root_.parameters()) {
-      if (const at::Tensor gradient = param->sharded().grad(); gradient.defined()) {
-        into.gradients.emplace_back(param, gradient);
-      }
+  const auto do_work = [&] {
+    const auto with_streams = [&] { into.losses = work(into.batch, into.factors); };
+    if (take == Take::kRehearsal) {
+      scheduler.in_rehearsal(with_streams);
+    } else {
+      scheduler.in_recording(with_streams);
     }
-  } catch (...) {
-    problem = current_exception_text();
-    into.losses.clear();
+    has_ended = true;
+  };
+  into.counted =
+      scheduler.counted_apart([&] { into.graph = graphs_->record(device_, shares, do_work); });
+  for (fsdp::ShardedParam* param : root_.parameters()) {
+    if (const at::Tensor gradient = param->sharded().grad(); gradient.defined()) {
+      into.gradients.emplace_back(param, gradient);
+    }
   }
   scheduler.release_buffers();
-  return problem;
 }
 
-bool StepGraphs::all_have_recorded(bool here) const {
-  const at::Tensor failed = at::tensor({here ? 0.0 : 1.0}, at::device(at::kCPU).dtype(at::kDouble));
+bool StepGraphs::is_without(const std::string& problem) {
+  const at::Tensor failed =
+      at::tensor({problem.empty() ? 0.0 : 1.0}, at::device(at::kCPU).dtype(at::kDouble));
   root_.mesh().team().control().all_reduce(failed, ReduceOp::kSum).wait();
-  return *failed.const_data_ptr<double>() == 0.0;
-}
-
-void StepGraphs::give_up(const std::string& problem) {
+  if (*failed.const_data_ptr<double>() == 0.0) {
+    return true;
+  }
   root_.scheduler().reset();
   root_.zero_grad();
-  drop_all();
-  turns_.give_up();
   log(LogLevel::kWarning, "step",
-      "cuda_graph: a step could not be recorded, so all run as without it: {}",
+      "cuda_graph: a step could not be recorded, so those of its shape run as without it: {}",
       problem.empty() ? "another rank could not" : problem);
+  return false;
 }
 
 void StepGraphs::drop_all() {
@@ -296,6 +339,7 @@ std::vector<at::Tensor> StepGraphs::replay(Recorded& recorded, const std::vector
                                    /*non_blocking=*/true);
   recorded.draws.refill();
   recorded.graph->replay();
+  root_.scheduler().count(recorded.counted);
   for (const auto& [param, gradient] : recorded.gradients) {
     param->sharded().mutable_grad() = gradient;
   }

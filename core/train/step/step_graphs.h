@@ -8,8 +8,16 @@
 // random numbers of the model's generator) lie on the device, in places that are written before
 // each replay; and the gradients lie where the recorded step left them. All else that decides about
 // the work is in the step's key, to which each rank adds its part: a step of another key is another
-// graph. The ranks record, and replay, together: where one alone cannot record, the others may
-// stand in what NCCL exchanges while it records, until the time-out ends the job.
+// graph.
+//
+// Note [Recording together]
+// The ranks record, and replay, together: NCCL may lay a recorded collective out in another way, on
+// all ranks alike. While it records, NCCL may exchange things between ranks, too, so a rank that
+// breaks off would leave the others waiting. Therefore a step is rehearsed before it is recorded:
+// without its collectives, so that each rank finds by itself whatever else cannot be recorded, and
+// all learn of it before anybody waits for anybody. Steps of that key then run as they are. What
+// fails only once collectives are recorded is an error of the step as any other: it is published,
+// and ends the job on all ranks at once.
 //
 // The rest of the step, from the gradients' norm on, is the host's as ever.
 #pragma once
@@ -49,6 +57,10 @@ class StepGraphs {
   // hooks are a caller's functions, and parameters that are trained and not sharded.
   StepGraphs(nn::Module& module, fsdp::Unit& root);
 
+  // What a rank knows of the step ahead: run() takes the sums over all ranks, exact in fp64. Empty
+  // once no step will be a replay, on all ranks alike.
+  std::vector<double> part_of_key(const std::vector<nn::Values>& batch) const;
+
   // A step's forwards and backwards for these micro batches: returns their losses and leaves
   // gradients on the shards.
   using Work = std::function<std::vector<at::Tensor>(const std::vector<nn::Values>& batch,
@@ -56,7 +68,8 @@ class StepGraphs {
   // What `work` returns and leaves, by a replay where there can be one. Collective. The losses are
   // the graph's until the next call.
   std::vector<at::Tensor> run(const std::vector<nn::Values>& batch,
-                              const std::vector<double>& numbers, const Work& work);
+                              const std::vector<double>& numbers,
+                              const std::vector<double>& parts_of_key, const Work& work);
   // After an error of the step. Communicators end only when their graphs have.
   void drop_all();
 
@@ -73,15 +86,20 @@ class StepGraphs {
     std::unique_ptr<DeviceGraph> graph;
   };
 
-  // None: some rank's step cannot be a replay.
-  std::optional<StepKey> agreed_key(const std::vector<nn::Values>& batch) const;
   bool can_be_replayed(const std::vector<nn::Values>& batch) const;
   uint64_t own_key(const std::vector<nn::Values>& batch) const;
-  // Why it could not; empty if it could.
-  std::string record(Recorded& into, const std::vector<nn::Values>& batch,
-                     const std::vector<double>& numbers, const Work& work);
-  bool all_have_recorded(bool here) const;
-  void give_up(const std::string& problem);
+  enum class Take { kRehearsal, kRecording };
+  // What a step of this key is from here on; null if some rank could not record it.
+  std::unique_ptr<Recorded> record(const std::vector<nn::Values>& batch,
+                                   const std::vector<double>& numbers, const Work& work);
+  // Why it could not be made on this rank; empty if it could. A recording that fails before its
+  // last collective throws.
+  std::string make(Recorded& into, Take take, const std::vector<nn::Values>& batch,
+                   const std::vector<double>& numbers, const Work& work);
+  void record_into(Recorded& into, Take take, const std::vector<nn::Values>& batch,
+                   const std::vector<double>& numbers, const Work& work, bool& has_ended);
+  // Whether it has none on any rank; otherwise says so, and leaves nothing of it behind.
+  bool is_without(const std::string& problem);
   std::vector<at::Tensor> replay(Recorded& recorded, const std::vector<nn::Values>& batch,
                                  const std::vector<double>& numbers);
 

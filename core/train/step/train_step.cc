@@ -82,10 +82,6 @@ constexpr const char* kHalfUpdated =
     "; parameters are half updated, as the step updates in backward: load a checkpoint before "
     "anything else";
 
-double n_here(const LabelCounts& labels) {
-  return static_cast<double>(std::accumulate(labels.here.begin(), labels.here.end(), int64_t{0}));
-}
-
 }  // namespace
 
 TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
@@ -148,42 +144,6 @@ void TrainStep::set_position(int64_t next_step) {
   skips_in_row_ = 0;
 }
 
-LabelCounts TrainStep::count_labels(const std::vector<nn::Values>& batch) const {
-  const auto* module = dynamic_cast<const nn::TokenLoss*>(module_.get());
-  LabelCounts labels;
-  for (const nn::Values& inputs : batch) {
-    labels.here.push_back(module == nullptr ? 0 : module->counted_labels(inputs));
-  }
-  if (options_.loss_mean == LossMean::kTokens) {
-    // Before the first backward, so that its gradients already have the size of the mean's.
-    const at::Tensor total = at::tensor({n_here(labels)}, at::device(at::kCPU).dtype(at::kDouble));
-    optimizer_->root().mesh().team().control().all_reduce(total, ReduceOp::kSum).wait();
-    labels.total = static_cast<int64_t>(total.item<double>());
-  }
-  return labels;
-}
-
-std::vector<double> TrainStep::factors_of(const LabelCounts& labels) const {
-  // The mean over ranks takes the factor `ranks` away again.
-  const auto ranks = static_cast<double>(optimizer_->root().mesh().n_ranks());
-  std::vector<double> factors;
-  for (const int64_t here : labels.here) {
-    factors.push_back(labels.total == 0
-                          ? 0.0
-                          : static_cast<double>(here) * ranks / static_cast<double>(labels.total));
-  }
-  factors.push_back(loss_scale());
-  return factors;
-}
-
-at::Tensor TrainStep::share_of_mean(const at::Tensor& loss, const StepFactors& factors,
-                                    size_t micro) const {
-  if (options_.loss_mean == LossMean::kMicroBatches) {
-    return options_.accumulate == 1 ? loss : loss / static_cast<double>(options_.accumulate);
-  }
-  return factors.times(loss, micro);
-}
-
 // Agreed by all ranks, before anything is updated.
 bool TrainStep::losses_are_finite(const std::vector<at::Tensor>& losses,
                                   const LabelCounts& labels) const {
@@ -233,11 +193,12 @@ TrainStep::Passes TrainStep::forward_backward(const std::vector<nn::Values>& bat
 }
 
 TrainStep::Passes TrainStep::run_micro_batches(const std::vector<nn::Values>& batch,
-                                               const LabelCounts& labels) {
+                                               const Agreed& agreed) {
+  const LabelCounts& labels = agreed.labels;
   if (graphs_ == nullptr) {
     return forward_backward(batch, labels, {factors_of(labels), at::Tensor()});
   }
-  return {graphs_->run(batch, factors_of(labels),
+  return {graphs_->run(batch, factors_of(labels), agreed.key,
                        [&](const std::vector<nn::Values>& inputs, const StepFactors& factors) {
                          return forward_backward(inputs, labels, factors).losses;
                        })};
@@ -255,9 +216,10 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   for (nn::Values& each : inputs) {
     nn::make_inputs_alike(*module_, each);  // before labels are counted
   }
-  const LabelCounts labels = count_labels(inputs);
+  const Agreed agreed = agree_on(inputs);
+  const LabelCounts& labels = agreed.labels;
   stage_ = nullptr;
-  const Passes passes = run_micro_batches(inputs, labels);
+  const Passes passes = run_micro_batches(inputs, agreed);
   if (!passes.is_complete) {
     root.scheduler().reset();
   }
@@ -275,7 +237,7 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   root.scheduler().check_streams();  // all that they have reduced has been read
   // One all-reduce for everything that the step tells about all ranks.
   const at::Tensor totals =
-      at::tensor({square_sum, sum_of(losses), sum_of(label_sums), n_here(labels),
+      at::tensor({square_sum, sum_of(losses), sum_of(label_sums), labels.sum_here(),
                   static_cast<double>(n_first_elements(batch))},
                  at::device(at::kCPU).dtype(at::kDouble));
   team.control().all_reduce(totals, ReduceOp::kSum).wait();

@@ -78,8 +78,10 @@ struct StepResult {
 
 // The labels that count in a step's loss.
 struct LabelCounts {
+  double sum_here() const;
+
   std::vector<int64_t> here;  // by micro batch of this rank; 0 if the module is no nn::TokenLoss
-  int64_t total = 0;          // of all micro batches and ranks; with LossMean::kTokens
+  int64_t total = 0;          // of all micro batches and ranks; with LossMean::kTokens alone
 };
 
 class TrainStep {
@@ -106,6 +108,13 @@ class TrainStep {
  private:
   double loss_scale() const { return loss_scaler_ ? loss_scaler_->scale() : 1.0; }
   LabelCounts count_labels(const std::vector<nn::Values>& batch) const;
+  // What the ranks must know of each other before the forward, by one all-reduce, or none where
+  // nothing is asked.
+  struct Agreed {
+    LabelCounts labels;
+    std::vector<double> key;  // of StepGraphs::run
+  };
+  Agreed agree_on(const std::vector<nn::Values>& batch) const;
   // The loss whose gradients, added up over micro batches and averaged over ranks, are the step's.
   at::Tensor share_of_mean(const at::Tensor& loss, const StepFactors& factors, size_t micro) const;
   // That factor of each micro batch, and behind them the loss scale.
@@ -118,7 +127,7 @@ class TrainStep {
   Passes forward_backward(const std::vector<nn::Values>& batch, const LabelCounts& labels,
                           const StepFactors& factors);
   // The same, by a replay where there can be one.
-  Passes run_micro_batches(const std::vector<nn::Values>& batch, const LabelCounts& labels);
+  Passes run_micro_batches(const std::vector<nn::Values>& batch, const Agreed& agreed);
   void check_update_in_backward() const;
   bool losses_are_finite(const std::vector<at::Tensor>& losses, const LabelCounts& labels) const;
   bool took_gradients() const { return in_backward_ != nullptr && in_backward_->has_begun(); }

@@ -129,7 +129,8 @@ class DeviceBackend final : public StreamBackend {
   const std::string getBackendName() const override { return "recording"; }
   void abort() override { host_->abort(); }
   std::exception_ptr error() const override { return stream_error_of(device_); }
-  void give_up_when(std::function<std::string()> /*reason*/) override {}  // the host waits itself
+  // Asked in recordings alone: elsewhere the host waits itself.
+  void give_up_when(std::function<std::string()> reason) override { reason_ = std::move(reason); }
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& options) override {
@@ -176,7 +177,7 @@ class DeviceBackend final : public StreamBackend {
       TORCH_CHECK(work->wait(kLimit), name, ": the other ranks did not come");
     };
     if (recording != 0) {
-      finish(collective->work);
+      finish_unless_given_up(name, *collective->work);
       keep_work(device_.index(), [post, finish] { finish(post()); });
     }
     for (const Tensors* tensors : {&in, &out}) {
@@ -186,6 +187,18 @@ class DeviceBackend final : public StreamBackend {
       collective->tensors.insert(collective->tensors.end(), tensors->begin(), tensors->end());
     }
     return c10::make_intrusive<DeviceWork>(collective, detached_, device_);
+  }
+
+  // As NCCL does with what it exchanges while it records.
+  void finish_unless_given_up(const std::string& name, c10d::Work& work) const {
+    constexpr std::chrono::milliseconds kSlice{20};
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (!work.wait(kSlice)) {
+      const std::string reason = reason_ ? reason_() : "";
+      TORCH_CHECK(reason.empty(), name, ": given up: ", reason);
+      TORCH_CHECK(std::chrono::steady_clock::now() < deadline, name,
+                  ": the other ranks did not come");
+    }
   }
 
   static std::vector<Memory*> memories_of(const Tensors& tensors) {
@@ -203,6 +216,7 @@ class DeviceBackend final : public StreamBackend {
   Recorder& recorder_;
   std::array<int, kAtOnce> streams_;
   size_t issued_ = 0;
+  std::function<std::string()> reason_;
   const std::shared_ptr<Detached> detached_ = std::make_shared<Detached>();
 };
 

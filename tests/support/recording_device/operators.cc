@@ -1,6 +1,7 @@
 // The operators of recording devices: the host's, over the same memory. What an operator reads and
 // writes, its schema tells.
 #include <ATen/EmptyTensor.h>
+#include <ATen/SDPBackend.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -275,6 +276,15 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return copy(target, from, non_blocking);
 }
 
+// Which attention to take is told by shapes: the one that is made of other operators.
+int64_t attention_of_operators(const at::Tensor& /*query*/, const at::Tensor& /*key*/,
+                               const at::Tensor& /*value*/,
+                               const std::optional<at::Tensor>& /*mask*/, double /*dropout*/,
+                               bool /*is_causal*/, std::optional<double> /*scale*/,
+                               bool /*enable_gqa*/) {
+  return static_cast<int64_t>(at::SDPBackend::math);
+}
+
 bool may_share_a_parameter(const at::Tensor& /*self*/, const at::Tensor& /*from*/) { return true; }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
@@ -293,6 +303,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("resize_", &at::native::resize_);
   m.impl("set_.source_Storage_storage_offset", &at::native::set_storage_cpu_);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);
+  m.impl("_fused_sdp_choice", &attention_of_operators);
   m.impl("_has_compatible_shallow_copy_type", &may_share_a_parameter);
 }
 

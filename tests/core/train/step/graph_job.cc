@@ -131,6 +131,7 @@ void expect_same(const Outcome& found, const Outcome& expected) {
   EXPECT_EQ(found.stats.all_gathers, expected.stats.all_gathers);
   EXPECT_EQ(found.stats.reduce_scatters, expected.stats.reduce_scatters);
   EXPECT_EQ(found.stats.all_reduces, expected.stats.all_reduces);
+  EXPECT_EQ(found.stats.peak_unsharded_bytes, expected.stats.peak_unsharded_bytes);
   EXPECT_EQ(found.calls.all_gather_bytes, expected.calls.all_gather_bytes);
   EXPECT_EQ(found.calls.reduce_scatter_bytes, expected.calls.reduce_scatter_bytes);
   EXPECT_EQ(found.events, expected.events);

@@ -55,13 +55,35 @@ TEST(GraphTurns, KeysBeyondTheMostRunAsTheyAreWhichIsToldOnce) {
   EXPECT_EQ(turns.next({0, 0, 0}), Turn::kReplay);
 }
 
-TEST(GraphTurns, NothingIsRecordedAfterGivingUpNotEvenWhenAllIsForgotten) {
+TEST(GraphTurns, AKeyThatIsRefusedRunsAsItIsAndOthersAreReplayedAndRecorded) {
   GraphTurns turns;
   record(turns, kShort);
-  turns.give_up();
-  EXPECT_EQ(turns_of(turns, kShort, 6), std::vector<Turn>(6, Turn::kRun));
+  EXPECT_EQ(turns_of(turns, kLong, 3), std::vector<Turn>(3, Turn::kRun));
+  EXPECT_EQ(turns.next(kLong), Turn::kRecord);
+  turns.refuse(kLong);
+  EXPECT_EQ(turns_of(turns, kLong, 6), std::vector<Turn>(6, Turn::kRun));
+  EXPECT_EQ(turns.next(kShort), Turn::kReplay);
+  EXPECT_EQ(turns_of(turns, {5, 5, 5}, 5).back(), Turn::kReplay);
   turns.forget();
-  EXPECT_EQ(turns_of(turns, kShort, 6), std::vector<Turn>(6, Turn::kRun));
+  EXPECT_EQ(turns_of(turns, kLong, 6), std::vector<Turn>(6, Turn::kRun));
+}
+
+TEST(GraphTurns, AfterTheMostRefusalsNoOtherKeyIsTriedAndWhatIsRecordedStays) {
+  GraphTurns turns;
+  record(turns, kShort);
+  for (size_t i = 0; i < GraphTurns::kMostRefusals; ++i) {
+    const StepKey key{static_cast<int64_t>(i), 0, 0};
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_EQ(turns.next(key), Turn::kRun);
+    }
+    EXPECT_EQ(turns.next(key), Turn::kRecord);
+    turns.refuse(key);
+  }
+  EXPECT_EQ(turns_of(turns, kLong, 6), std::vector<Turn>(6, Turn::kRun));
+  EXPECT_EQ(turns.next(kShort), Turn::kReplay);
+  EXPECT_FALSE(turns.has_given_up());
+  turns.forget();
+  EXPECT_TRUE(turns.has_given_up());
 }
 
 TEST(GraphTurns, WhatIsForgottenIsRecordedAnew) {
