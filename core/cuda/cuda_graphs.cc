@@ -1,7 +1,6 @@
 #include "core/cuda/cuda_graphs.h"
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/core/Generator.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -16,6 +15,10 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 namespace fsdp2::cuda {
 
@@ -104,36 +107,100 @@ void require_sound(c10::cuda::CUDAStream stream) {
               "something that a graph cannot hold has been given to the GPU");
 }
 
-// Does what may have been done already, or cannot be.
-void try_to(const std::function<void()>& act) {
+// Does what may have been done already, or cannot be. Whether it has done it.
+bool try_to(const std::function<void()>& act) {
   try {
     act();
+    return true;
   } catch (const std::exception&) {
     (void)cudaGetLastError();  // which would otherwise be the next call's
+    return false;
   }
 }
 
-// Ends what work that threw has left begun, which LibTorch does only for recordings that succeed.
-void break_off(at::cuda::CUDAGraph& graph, c10::DeviceIndex device, c10::MempoolId_t pool) {
-  bool has_ended = false;
-  try_to([&] {
-    graph.capture_end();
-    has_ended = true;  // it was sound
-  });
-  if (has_ended) {
-    return;
+// Whether a generator's state waits for the end of a capture (LibTorch 2.11), or knows captures by
+// their ids, of which reset() forgets the graph's.
+template <typename State, typename = void>
+struct WaitsForTheEnd : std::false_type {};
+template <typename State>
+struct WaitsForTheEnd<State, std::void_t<decltype(std::declval<State&>().capturing_)>>
+    : std::true_type {};
+template <typename State, typename = void>
+struct KnowsCaptures : std::false_type {};
+template <typename State>
+struct KnowsCaptures<State, std::void_t<decltype(&State::remove_capture_state)>> : std::true_type {
+};
+
+template <typename State>
+void stop_waiting(State& state) {
+  static_assert(WaitsForTheEnd<State>::value != KnowsCaptures<State>::value,
+                "read anew what a failed capture leaves begun in this LibTorch");
+  if constexpr (WaitsForTheEnd<State>::value) {
+    state.capturing_ = false;
   }
-  try_to([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool); });
-  try_to([&] { c10::cuda::CUDACachingAllocator::releasePool(device, pool); });
-  try_to([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool); });
-  try_to([&] { at::getHostAllocator(at::kCUDA)->release_pool(pool); });
-  // The generator still waits for the end.
-  try_to([&] {
-    at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device);
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.graphsafe_set_state(generator.clone());
-  });
 }
+
+// LibTorch's class, which cleans up behind captures that succeed.
+//
+// Note [A capture that fails]
+// capture_begin counts the pool as used in both allocators, of the device and of pinned memory,
+// which give the stream memory of it from then on. capture_end first ends the capture, which throws
+// if that is broken; then ends both allocators' part, and the generators'. reset(), and so the
+// destructor, takes the pool's use back only after a capture_end that came to its end. So break_off
+// ends the allocators' part, which throws where it has ended, and takes a use back where there is
+// one more than before: once too often would be another graph's, whose memory would go. Where the
+// allocator does not tell (cudaMallocAsync), the pool stays for ever. In LibTorch 2.11 the
+// generators' states would refuse to draw until the end of the capture; they stay the same objects,
+// from which the graphs that share them go on drawing.
+class Capture final : public at::cuda::CUDAGraph {
+ public:
+  Capture(c10::DeviceIndex device, c10::MempoolId_t pool)
+      : CUDAGraph(/*keep_graph=*/true), device_(device), pool_(pool) {}
+
+  void begin() {
+    uses_before_ = uses();
+    // Other threads of the process may do as they like.
+    capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    has_begun_ = true;
+  }
+  // Ends what work that threw has left begun. On the stream that begin() was called on.
+  void break_off() noexcept {
+    if (try_to([&] { capture_end(); })) {
+      return;  // it was sound
+    }
+    try_to([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device_, pool_); });
+    const bool host_was_in_it =
+        try_to([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_); });
+    if (uses_before_ && uses().value_or(0) > *uses_before_) {
+      try_to([&] { c10::cuda::CUDACachingAllocator::releasePool(device_, pool_); });
+      if (has_begun_ || host_was_in_it) {
+        try_to([&] { at::getHostAllocator(at::kCUDA)->release_pool(pool_); });
+      }
+    }
+    for (const auto& entry : captured_generator_states_) {
+      stop_waiting(*entry.first);
+    }
+  }
+
+ private:
+  // How many graphs use the pool; none if the allocator does not tell.
+  std::optional<int> uses() const {
+    std::optional<int> count;
+    if (!try_to(
+            [&] { count = c10::cuda::CUDACachingAllocator::getPoolUseCount(device_, pool_); }) &&
+        c10::cuda::CUDACachingAllocator::name() == kCountingAllocator) {
+      count = 0;  // a pool that is not there yet
+    }
+    return count;
+  }
+
+  static constexpr const char* kCountingAllocator = "native";
+
+  const c10::DeviceIndex device_;
+  const c10::MempoolId_t pool_;
+  std::optional<int> uses_before_;
+  bool has_begun_ = false;
+};
 
 // One a device, as libraries keep memory for each stream that they are used on. The default stream
 // cannot be recorded.
@@ -152,7 +219,9 @@ c10::cuda::CUDAStream recording_stream(c10::DeviceIndex device) {
 class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph(at::Device device, const CudaGraph* shares)
-      : device_(device), pool_(shares != nullptr ? shares->pool_ : at::cuda::graph_pool_handle()) {}
+      : device_(device),
+        pool_(shares != nullptr ? shares->pool_ : at::cuda::graph_pool_handle()),
+        graph_(device.index(), pool_) {}
 
   void record(const std::function<void()>& work) {
     const c10::cuda::CUDAGuard guard(device_);
@@ -185,13 +254,12 @@ class CudaGraph final : public DeviceGraph {
   void record_on(c10::cuda::CUDAStream stream, const std::function<void()>& work) {
     const RecordingInto recording(device_.index(), &communicators_);
     try {
-      // Other threads of the process may do as they like.
-      graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      graph_.begin();
       work();
       require_sound(stream);
       graph_.capture_end();
     } catch (...) {
-      break_off(graph_, device_.index(), pool_);
+      graph_.break_off();
       throw;
     }
   }
@@ -199,7 +267,7 @@ class CudaGraph final : public DeviceGraph {
   const at::Device device_;
   const c10::MempoolId_t pool_;
   Communicators communicators_;  // which end after the graph
-  at::cuda::CUDAGraph graph_{/*keep_graph=*/true};
+  Capture graph_;
 };
 
 class CudaGraphs final : public DeviceGraphs {
