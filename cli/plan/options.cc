@@ -176,6 +176,7 @@ PlanOptions options_of(const config::Plan& plan) {
   check_run(plan.options);
   PlanOptions o;
   o.run = used_of(plan.options);
+  o.file = plan.options;
   o.run.world_size = std::max<int64_t>(1, o.run.world_size);
   o.run.seq_len = config::is_exported_file(o.run.model) ? 0 : o.run.seq_len;
   o.left_out = left_out(plan);

@@ -21,6 +21,9 @@ struct PlanOptions {
   // .pt2 or .pt. With a seq_len of 0 the step's memory is not told; micro_batch says how large the
   // step is.
   TrainOptions run;
+  // The run as the file has it, with the keys that a plan has no use for: they say what may be
+  // added to it. As usual without a file.
+  TrainOptions file;
   int rank = 0;
   int64_t images = 0;      // in each window
   std::string image_size;  // "448x672", height and width

@@ -108,9 +108,10 @@ bool may_halve_gathers(const TrainOptions& run) {
   return run.param_dtype == "none" && run.dtype == "fp32";
 }
 
-bool may_update_in_backward(const TrainOptions& run) {
-  return !run.update_in_backward && run.clip == 0 && run.loss_scale == 0 &&
-         run.not_finite != "skip" && run.optimizer != "muon";
+bool may_update_in_backward(const PlanOptions& options) {
+  const TrainOptions& file = options.file;
+  return !options.run.update_in_backward && options.run.optimizer != "muon" && file.clip == 0 &&
+         file.loss_scale == 0 && file.not_finite != "skip" && !file.cuda_graph;
 }
 
 Change checkpointed(int every) {
@@ -127,15 +128,16 @@ Saving recomputation(const TrainOptions& run) {
 }
 
 // What costs least time comes first.
-std::vector<Saving> savings_of(const TrainOptions& run) {
+std::vector<Saving> savings_of(const PlanOptions& options) {
   using Kind = Saving::Kind;
+  const TrainOptions& run = options.run;
   constexpr int64_t kChunk = 1024;
   constexpr int64_t kTiles = 4;
   std::vector<Saving> all;
   const auto add = [&](Kind kind, const std::string& flags, Change change) {
     all.push_back({kind, flags, std::move(change)});
   };
-  if (may_update_in_backward(run)) {
+  if (may_update_in_backward(options)) {
     add(Kind::kUpdates, "--update-in-backward",
         [](TrainOptions& r) { r.update_in_backward = true; });
   }
@@ -165,7 +167,7 @@ std::vector<Saving> savings_of(const TrainOptions& run) {
         [=](TrainOptions& r) { r.micro_batch = windows; });
   }
   for (int64_t ranks = 2; ranks <= 8; ranks *= 2) {
-    if (ranks > run.ulysses_size && run.world_size % ranks == 0) {
+    if (ranks > run.ulysses_size && run.world_size % ranks == 0 && !options.file.cuda_graph) {
       add(Kind::kSequences, "--ulysses-size " + std::to_string(ranks),
           [=](TrainOptions& r) { r.ulysses_size = ranks; });
     }
@@ -296,7 +298,7 @@ std::string fitting_report(const PlannedModel& model, const PlanOptions& options
   const int64_t given = model.step_memory().peak_bytes;
   trials.add("as given", given);
   BestOfKinds best(given);
-  for (const Saving& saving : savings_of(options.run)) {
+  for (const Saving& saving : savings_of(options)) {
     if (const auto bytes = trials.add(with(options, {saving}))) {
       best.add(saving, *bytes);
     }

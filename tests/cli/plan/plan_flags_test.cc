@@ -87,6 +87,25 @@ TEST(PlanFlags, RefusesTwoSizesOfABatchThatDifferAsTrainingDoes) {
               HasSubstr("--micro-batch (override: --micro-batch) and --global-batch ("));
 }
 
+TEST(PlanFlags, AreNotShownToAFileThatExcludesThem) {
+  const auto shown_for = [](const std::string& more) {
+    const std::string file = ::testing::TempDir() + "/shown.yaml";
+    std::ofstream(file) << "model_config: gpt-90m\nworld_size: 2\nglobal_batch: 8\nseq_len: 512\n"
+                        << "text: any.txt\n"
+                        << more;
+    const Outcome outcome = plan({file, "--memory-gb", "2"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string update = "--update-in-backward";
+  const std::string sequences = "--ulysses-size";
+  EXPECT_THAT(shown_for(""), AllOf(HasSubstr(update), HasSubstr(sequences)));
+  EXPECT_THAT(shown_for("cuda_graph: true\n"),
+              AllOf(Not(HasSubstr(update)), Not(HasSubstr(sequences))));
+  EXPECT_THAT(shown_for("clip: 1\n"), AllOf(Not(HasSubstr(update)), HasSubstr(sequences)));
+  EXPECT_THAT(shown_for("not_finite: skip\n"), Not(HasSubstr(update)));
+}
+
 TEST(PlanFlags, RefusesFlagsAsTrainingDoes) {
   const Texts step = {"--model", tiny_llama(), "--seq-len", "16"};
   EXPECT_THAT(plan(joined(step, {"--recompute-every", "2"})).err,
