@@ -173,7 +173,7 @@ FSDP2_CALL fsdp2_optimizer_set_group_lr(fsdp2_optimizer optimizer, size_t group,
 FSDP2_CALL fsdp2_optimizer_set_group_weight_decay(fsdp2_optimizer optimizer, size_t group,
                                                   double weight_decay);
 /* Updates every shard that has a gradient, once. Communicates nothing, but for Muon's, which is
- * [c]. */
+ * [c]. FSDP2_E_WRONG_STATE once a step with update_in_backward has left parameters half updated. */
 FSDP2_CALL fsdp2_optimizer_run(fsdp2_optimizer optimizer);
 FSDP2_API fsdp2_status fsdp2_optimizer_destroy(fsdp2_optimizer optimizer);
 /* Returns another handle to the same optimizer; see convention 2 of fsdp2.h. */

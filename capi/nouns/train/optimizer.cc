@@ -19,6 +19,7 @@
 #include "core/train/optim/muon.h"
 #include "core/train/optim/optimizer.h"
 #include "core/train/optim/sgd.h"
+#include "core/train/step/half_update.h"
 #include "include/fsdp2/shard.h"
 
 namespace fsdp2::capi {
@@ -281,6 +282,7 @@ fsdp2_status fsdp2_optimizer_run(fsdp2_optimizer optimizer) {
     } else {
       capi::enter(call, *object->shard->module);
     }
+    fsdp2::train::check_not_half_updated(object->optimizer->root(), object->optimizer.get());
     object->optimizer->step();
     fsdp2::fsdp::Tree& tree = object->optimizer->root().tree();
     if (tree.cause_of_bad_values().empty()) {

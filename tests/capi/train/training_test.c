@@ -241,6 +241,34 @@ static void a_step_may_update_in_backward(void) {
   end_lone_job(&job);
 }
 
+/* The root's gradients come last: the layers are updated by then. */
+static fsdp2_status refuse_those_of_the_root(const fsdp2_gradient_info* info, fsdp2_tensor gradient,
+                                             void* user_data) {
+  (void)gradient;
+  (void)user_data;
+  return info->unit_index == 0 ? FSDP2_E_INVALID_ARGUMENT : FSDP2_OK;
+}
+
+static void what_is_half_updated_is_not_updated_by_hand_either(void) {
+  struct job job = start_lone_job();
+  fsdp2_step_options stepping = FSDP2_STEP_OPTIONS_INIT;
+  fsdp2_step_result result = {.struct_size = sizeof(result)};
+  fsdp2_tensor batch[2];
+  EXPECT_OK(fsdp2_step_destroy(job.step));
+  stepping.update_in_backward = 1;
+  EXPECT_OK(fsdp2_step_create(job.shard, job.optimizer, &stepping, &job.step));
+  EXPECT_OK(fsdp2_optimizer_run(job.optimizer)); /* without gradients it does nothing */
+  EXPECT_OK(
+      fsdp2_shard_set_gradient_ready(job.shard, NULL, 1, refuse_those_of_the_root, NULL, NULL));
+  EXPECT_OK(fsdp2_loader_next(job.loader, &batch[0], &batch[1]));
+  EXPECT_STATUS(fsdp2_step_run(job.step, batch, 2, &result), FSDP2_E_CALLBACK);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_STATUS(fsdp2_optimizer_run(job.optimizer), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("the parameters are half updated, since step 0 failed amid its updates");
+  end_lone_job(&job);
+}
+
 static void a_loader_goes_on_where_it_is_told(void) {
   fsdp2_mesh mesh = lone_mesh();
   fsdp2_loader loader = golden_loader(mesh);
@@ -284,6 +312,7 @@ int main(void) {
   RUN(the_pieces_of_a_step_are_calls_of_their_own);
   RUN(a_step_tells_where_it_stands);
   RUN(a_step_may_update_in_backward);
+  RUN(what_is_half_updated_is_not_updated_by_hand_either);
   RUN(a_loss_scale_keeps_the_golden_losses);
   RUN(an_overflow_under_a_loss_scale_is_not_applied);
   RUN(wrong_loss_scales_are_refused);

@@ -79,9 +79,9 @@ typedef struct fsdp2_step_options {
    * is FSDP2_E_UNSUPPORTED. FSDP2_NOT_FINITE_ERROR looks at the loss before that backward, so that
    * nothing is updated if it is not finite; gradients that are not finite are found after they have
    * been applied. After that, and after any other error that comes amid the updates, parameters are
-   * half updated: steps, saves and states are FSDP2_E_WRONG_STATE until parameters and optimizer
-   * have been loaded from a checkpoint (not partially). Parameters that a forward reads without
-   * gradients too, detached, have their new values for the rest of backward. */
+   * half updated: steps, updates by hand, saves and states are FSDP2_E_WRONG_STATE until parameters
+   * and optimizer have been loaded from a checkpoint (not partially). Parameters that a forward
+   * reads without gradients too, detached, have their new values for the rest of backward. */
   int32_t update_in_backward;
   /* 1, on GPUs: forward and backward of a step become a CUDA graph. The first 3 steps of a shape
    * run as without it, the next one is recorded, and later ones are replays of it, for which the
