@@ -281,6 +281,11 @@ bool TrainStep::is_to_be_applied(const Computed& computed) const {
               "and lower the learning rate, or leave the update to the end of the step, which then "
               "is not made (update_in_backward)",
               result.step, computed.trouble);
+  FSDP2_CHECK(options_.not_finite != NotFinite::kError || in_backward_ == nullptr, Code::kNotFinite,
+              "step {}: {}; nothing was updated: look at the batch, or lower the learning rate; "
+              "clipping, and leaving such steps out, need the update at the end of the step "
+              "(update_in_backward)",
+              result.step, computed.trouble);
   FSDP2_CHECK(
       options_.not_finite != NotFinite::kError, Code::kNotFinite,
       "step {}: {}; nothing was updated: look at the batch, lower the learning rate or clip, "

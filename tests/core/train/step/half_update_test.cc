@@ -64,7 +64,8 @@ TEST(InBackwardFailure, ALossThatIsNotFiniteUpdatesNothing) {
       const std::string message = message_of_error([&] { job.run(1); }, Code::kNotFinite);
       EXPECT_THAT(message,
                   HasSubstr("step 1: the loss of rank " + std::to_string(ranks - 1) + " is NaN"));
-      EXPECT_THAT(message, HasSubstr("nothing was updated"));
+      EXPECT_THAT(message, HasSubstr("nothing was updated: look at the batch, or lower the "));
+      EXPECT_THAT(message, HasSubstr("need the update at the end of the step"));
       EXPECT_TRUE(are_equal(job.values(), before));
       job.model->added = 0.0;
       const InBackwardJob undisturbed(world, test, false);
