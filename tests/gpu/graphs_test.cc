@@ -88,6 +88,37 @@ TEST_P(GraphOnAGpu, DrawsOtherNumbersInEachReplay) {
   });
 }
 
+// Those of the graph that stays are the generator's next ones, too, after a capture has failed.
+TEST_P(GraphOnAGpu, AShapeThatCannotBeRecordedLeavesTheOthersTheirGraphs) {
+  GraphScenario scenario = GetParam();
+  scenario.rows = [](int step) { return step % 2 == 0 ? 3 : 5; };
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    const Job job = make_job(scenario, world, true, "cuda");
+    int forwards = 0;
+    at::Tensor drawn;
+    job.model->in_forward = [&](const at::Tensor& x) {
+      ++forwards;
+      drawn = at::rand_like(x);
+      if (x.size(0) == 5) {
+        x.sum().item<double>();
+      }
+    };
+    std::vector<at::Tensor> of_kept_shape;
+    at::Tensor in_graph;
+    for (int step = 0; step < 16; ++step) {
+      job.step->run(batch_of(scenario, step, 0));
+      in_graph = step == 6 ? drawn : in_graph;  // what was recorded
+      if (step % 2 == 0) {
+        of_kept_shape.push_back((step < 6 ? drawn : in_graph).to(at::kCPU));
+      }
+    }
+    EXPECT_EQ(forwards, 4 + 9);
+    for (size_t i = 1; i < of_kept_shape.size(); ++i) {
+      EXPECT_FALSE(of_kept_shape[i].equal(of_kept_shape[i - 1])) << i;
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Step, GraphOnAGpu, ::testing::Values(named("Usual")),
                          [](const auto& info) { return info.param.name; });
 
