@@ -57,8 +57,9 @@ class CustomModule final : public Module, public TransientBuffers, public OwnGen
   // kNotFound; kInvalidArgument unless they have one shape and dtype.
   void tie_parameter(const std::string& name, const std::string& other);
 
-  // Its own as they are now, in the order in which they were added.
-  std::vector<at::Tensor> own_parameters() const { return parameters(/*recurse=*/false); }
+  // Its own as they are now, in the order in which they were added. Parameters where they lie: of
+  // torch::nn::Module's own list, each forward would first make a table of their names.
+  const torch::OrderedDict<std::string, at::Tensor>& own_parameters() const { return parameters_; }
   std::vector<at::Tensor> own_buffers() const { return buffers(/*recurse=*/false); }
   // REQUIRES: it has such a parameter.
   const ParameterInit& init_of(const std::string& name) const { return inits_.at(name); }

@@ -72,8 +72,8 @@ c10::IValue run_forward(ForwardFunction& function, const nn::CustomModule& modul
                 "{}: expected tensors as inputs, found a {}", what, value.tagKind());
     inputs.lend(value.isTensor() ? value.toTensor() : at::Tensor());
   }
-  for (const at::Tensor& parameter : module.own_parameters()) {
-    parameters.lend(view_of(parameter));
+  for (const auto& parameter : module.own_parameters()) {
+    parameters.lend(view_of(parameter.value()));
   }
   for (const at::Tensor& buffer : module.own_buffers()) {
     buffers.lend(buffer);
