@@ -3,8 +3,8 @@ package io.fsdp2;
 import io.fsdp2.internal.ForwardFrame;
 import io.fsdp2.internal.ForwardFunction;
 import io.fsdp2.internal.Raw;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Objects;
 
 /**
  * The program's callbacks as the raw layer takes them. What a callback makes lives in a scope of
@@ -53,10 +53,18 @@ final class Adapters {
           Tensor[] inputs = lent(frame, parameters + buffers, frame.inputs());
           List<Tensor> outputs = forward.forward(context, inputs);
           requireGivable("outputs", outputs);
-          for (int i = 0; i < outputs.size(); i++) {
-            frame.setOutput(i, outputs.get(i).giveTo(scope));
+          int given = 0;
+          try {
+            for (; given < outputs.size(); given++) {
+              frame.setOutput(given, outputs.get(given).giveTo(scope));
+            }
+          } catch (FsdpException failure) {
+            for (int i = 0; i < given; i++) {
+              outputs.get(i).takeBack(frame.tensor(i));
+            }
+            throw failure;
           }
-          return outputs.size();
+          return given;
         }
       }
 
@@ -74,8 +82,15 @@ final class Adapters {
         try (TensorScope scope = TensorScope.open()) {
           FunctionContext context = new FunctionContext(needsGrad);
           List<Tensor> outputs = function.forward(context, lent(inputs));
-          return new Made(
-              given("outputs", outputs, scope), given("saved tensors", context.saved(), scope));
+          requireGivable("outputs", outputs);
+          requireGivable("saved tensors", context.saved());
+          long[] made = given(outputs, scope);
+          try {
+            return new Made(made, given(context.saved(), scope));
+          } catch (FsdpException failure) {
+            takeBack(outputs, made, made.length);
+            throw failure;
+          }
         }
       }
 
@@ -85,6 +100,7 @@ final class Adapters {
         try (TensorScope scope = TensorScope.open()) {
           FunctionContext context = new FunctionContext(needsGrad, lent(saved));
           Tensor[] gradients = function.backward(context, lent(outputGradients));
+          requireReturned("gradients", gradients);
           if (gradients.length != needsGrad.length) {
             throw new IllegalArgumentException(
                 "expected a gradient for each of "
@@ -92,30 +108,54 @@ final class Adapters {
                     + " inputs, found "
                     + gradients.length);
           }
-          long[] ids = new long[gradients.length];
-          for (int i = 0; i < ids.length; i++) {
-            ids[i] = gradients[i] == null ? 0 : gradients[i].giveTo(scope);
-          }
-          return ids;
+          return given(Arrays.asList(gradients), scope);
         }
       }
     };
   }
 
-  private static long[] given(String what, List<Tensor> tensors, TensorScope scope) {
-    requireGivable(what, tensors);
+  /** Handles for the library to own, 0 for null; none of them if one cannot be given. */
+  private static long[] given(List<Tensor> tensors, TensorScope scope) {
     long[] ids = new long[tensors.size()];
-    for (int i = 0; i < ids.length; i++) {
-      ids[i] = tensors.get(i).giveTo(scope);
+    int given = 0;
+    try {
+      for (; given < ids.length; given++) {
+        Tensor tensor = tensors.get(given);
+        ids[given] = tensor == null ? 0 : tensor.giveTo(scope);
+      }
+    } catch (FsdpException failure) {
+      takeBack(tensors, ids, given);
+      throw failure;
     }
     return ids;
   }
 
+  private static void takeBack(List<Tensor> tensors, long[] ids, int given) {
+    for (int i = 0; i < given; i++) {
+      if (ids[i] != 0) {
+        tensors.get(i).takeBack(ids[i]);
+      }
+    }
+  }
+
+  private static void requireReturned(String what, Object returned) {
+    if (returned == null) {
+      throw new IllegalArgumentException("expected " + what + ", found null");
+    }
+  }
+
+  static void requireTensors(String what, List<Tensor> tensors) {
+    for (int i = 0; i < tensors.size(); i++) {
+      if (tensors.get(i) == null) {
+        throw new IllegalArgumentException("expected tensors as " + what + ", found null at " + i);
+      }
+    }
+  }
+
   /** Before one of them is given: none is null, and there are not too many. */
   private static void requireGivable(String what, List<Tensor> tensors) {
-    for (int i = 0; i < tensors.size(); i++) {
-      Objects.requireNonNull(tensors.get(i));
-    }
+    requireReturned(what, tensors);
+    requireTensors(what, tensors);
     if (tensors.size() > Raw.FSDP2_MAX_OUTPUTS) {
       throw new IllegalArgumentException(
           "expected at most " + Raw.FSDP2_MAX_OUTPUTS + " " + what + ", found " + tensors.size());
@@ -147,7 +187,9 @@ final class Adapters {
       @Override
       public long preAllGather(io.fsdp2.internal.GatherInfo gather, long chunk) throws Exception {
         try (TensorScope scope = TensorScope.open()) {
-          return extension.preAllGather(GatherInfo.of(gather), Tensor.lent(chunk)).giveTo(scope);
+          Tensor sent = extension.preAllGather(GatherInfo.of(gather), Tensor.lent(chunk));
+          requireReturned("a tensor to send", sent);
+          return sent.giveTo(scope);
         }
       }
 

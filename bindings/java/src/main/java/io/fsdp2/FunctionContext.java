@@ -1,6 +1,7 @@
 package io.fsdp2;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /** What the forward and the backward of one call of a {@link DifferentiableFunction} share. */
@@ -23,7 +24,9 @@ public final class FunctionContext {
    * not change until then.
    */
   public void save(Tensor... tensors) {
-    saved.addAll(List.of(tensors));
+    List<Tensor> kept = Arrays.asList(tensors);
+    Adapters.requireTensors("saved tensors", kept);
+    saved.addAll(kept);
   }
 
   /** What forward has saved, in the same order. */

@@ -140,6 +140,18 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
     return out[0];
   }
 
+  /** Ends a handle that {@link #giveTo} has made, where the library gets none after all. */
+  void takeBack(long given) {
+    if (guard == LENT) {
+      return;
+    }
+    try {
+      Raw.fsdp2_tensor_destroy(given);
+    } catch (FsdpException gone) {
+      // it was given twice
+    }
+  }
+
   /** Copies the elements of an array into a new tensor; no sizes make a tensor of one dim. */
   public static Tensor of(float[] values, long... shape) {
     return adopt(TensorData.create(values, shape));

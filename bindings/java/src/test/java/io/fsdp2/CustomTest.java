@@ -28,6 +28,7 @@ public final class CustomTest {
     test("children end with their module", CustomTest::childrenEndWithTheirModule);
     test("what a callback was lent ends with it", CustomTest::whatACallbackWasLentEnds);
     test("a forward gives parameters, inputs and constants", CustomTest::aForwardGivesAnything);
+    test("a forward that gives nothing is told so", CustomTest::aForwardThatGivesNothing);
     test("a forward has any number of tensors", CustomTest::aForwardHasAnyNumberOfTensors);
     test("the collector may come at any time", CustomTest::theCollectorMayComeAtAnyTime);
   }
@@ -329,6 +330,31 @@ public final class CustomTest {
       expectThrown(IllegalArgumentException.class, () -> module.forward(x));
     }
     constant.close();
+  }
+
+  private static FsdpException refusal(Forward forward) {
+    try (Module module = Module.createCustom("Refused", forward);
+        Tensor x = Tensor.of(new float[] {1})) {
+      return expectThrown(FsdpException.class, () -> module.forward(x));
+    }
+  }
+
+  /** And of what it gives beside what cannot be given, no handle is left. */
+  private static void aForwardThatGivesNothing() {
+    Tensor closed = Tensor.of(new float[] {9});
+    closed.close();
+    String nothing = refusal((self, inputs) -> null).getMessage();
+    expectContains("expected outputs, found null", nothing);
+    String none = refusal((self, inputs) -> Arrays.asList(inputs[0], null)).getMessage();
+    expectContains("expected tensors as outputs, found null at 1", none);
+    FsdpException stale =
+        refusal(
+            (self, inputs) -> {
+              Tensor made = inputs[0].add(1);
+              return List.of(inputs[0], made, made, closed);
+            });
+    expect(ErrorCode.STALE_HANDLE, ((FsdpException) stale.getCause()).code());
+    expect(0L, FsdpRuntime.liveHandles());
   }
 
   /** Few travel otherwise than many, in and out; and a forward inside leaves them as they are. */

@@ -6,6 +6,7 @@ import static io.fsdp2.Checks.expectThrown;
 import static io.fsdp2.Checks.onRanks;
 import static io.fsdp2.Checks.test;
 
+import java.util.Arrays;
 import java.util.List;
 
 /** Functions whose gradient the program computes. */
@@ -16,6 +17,7 @@ public final class FunctionTest {
     test("a function has the gradient of its backward", FunctionTest::aFunctionHasItsGradient);
     test("an error in a backward callback reaches the caller", FunctionTest::anErrorInABackward);
     test("a function saves what it makes", FunctionTest::aFunctionSavesWhatItMakes);
+    test("what a function cannot give leaves no handle", FunctionTest::nothingIsLeft);
   }
 
   /** a b, with the gradients of 3 a b, which nobody else can have made. */
@@ -76,8 +78,65 @@ public final class FunctionTest {
     Tensor[] run() throws Exception;
   }
 
-  /** The failure of a backward through a function that has this one. */
+  private interface ForwardOf {
+    List<Tensor> run(FunctionContext context, Tensor[] inputs) throws Exception;
+  }
+
+  /** What a call of a function with this forward says. */
+  private static String refusal(ForwardOf forward) {
+    DifferentiableFunction function =
+        new DifferentiableFunction() {
+          @Override
+          public List<Tensor> forward(FunctionContext context, Tensor[] inputs) throws Exception {
+            return forward.run(context, inputs);
+          }
+
+          @Override
+          public Tensor[] backward(FunctionContext context, Tensor[] outputGradients) {
+            return new Tensor[1];
+          }
+        };
+    try (Tensor x = Tensor.of(new float[] {1, 2})) {
+      FsdpException failure =
+          expectThrown(
+              FsdpException.class, () -> DifferentiableFunction.call("refused", function, x));
+      return failure.getMessage();
+    }
+  }
+
+  private static void nothingIsLeft() {
+    Tensor closed = Tensor.of(new float[] {9});
+    closed.close();
+    expectContains("expected outputs, found null", refusal((context, inputs) -> null));
+    String savesNull =
+        refusal(
+            (context, inputs) -> {
+              context.save(inputs[0], null);
+              return List.of(inputs[0].exp());
+            });
+    expectContains("expected tensors as saved tensors, found null at 1", savesNull);
+    expect(0L, FsdpRuntime.liveHandles());
+    String savesClosed =
+        refusal(
+            (context, inputs) -> {
+              Tensor made = inputs[0].exp();
+              context.save(made, inputs[0], closed);
+              return List.of(made, made, inputs[0]);
+            });
+    expectContains("has been destroyed", savesClosed);
+    expect(0L, FsdpRuntime.liveHandles());
+    expectContains("expected gradients, found null", failureOf(() -> null).getMessage());
+    FsdpException stale = failureOf(() -> new Tensor[] {Tensor.of(new float[] {1, 2}), closed}, 2);
+    expectContains("has been destroyed", stale.getMessage());
+    expect(0L, FsdpRuntime.liveHandles());
+  }
+
   private static FsdpException failureOf(Backward backward) {
+    return failureOf(backward, 1);
+  }
+
+  /** The failure of a backward through a function of so many inputs that has this one. */
+  private static FsdpException failureOf(Backward backward, int inputs) {
     DifferentiableFunction function =
         new DifferentiableFunction() {
           @Override
@@ -93,7 +152,9 @@ public final class FunctionTest {
         };
     try (TensorScope scope = TensorScope.open()) {
       Tensor x = Tensor.of(new float[] {1, 2}).setRequiresGrad(true);
-      Tensor made = DifferentiableFunction.call("fails", function, x).get(0);
+      Tensor[] given = new Tensor[inputs];
+      Arrays.fill(given, x);
+      Tensor made = DifferentiableFunction.call("fails", function, given).get(0);
       return expectThrown(FsdpException.class, () -> made.sum().backward());
     }
   }

@@ -186,6 +186,16 @@ public final class UnitTest {
             chunks.write(pieces.to(gather.computeDtype()).contiguous().share());
           }
         };
+    AllGatherExtension nothing =
+        new AllGatherExtension() {
+          @Override
+          public Tensor preAllGather(GatherInfo gather, Tensor chunk) {
+            return null;
+          }
+
+          @Override
+          public void postAllGather(GatherInfo gather, Tensor pieces, Tensor chunks) {}
+        };
     onRanks(
         2,
         mesh -> {
@@ -198,6 +208,11 @@ public final class UnitTest {
             shard.unit("model.layers.0").setAllGatherExtension(half);
             double rounded = module.forward(tokens, tokens).getValue();
             expect(true, rounded != plain && Math.abs(rounded - plain) < 0.05);
+            shard.reset();
+            shard.unit("model.layers.0").setAllGatherExtension(nothing);
+            FsdpException refused =
+                expectThrown(FsdpException.class, () -> module.forward(tokens, tokens));
+            expectContains("expected a tensor to send, found null", refused.getMessage());
           }
         });
     collect();

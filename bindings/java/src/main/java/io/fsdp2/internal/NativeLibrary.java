@@ -56,14 +56,19 @@ final class NativeLibrary {
             message + " (FSDP2_JNI=FILE or -Djava.library.path=DIRECTORY says where it is)",
             failure);
       }
-      throw told((library == null ? "" : library + OTHER + ": ") + message + REMEDY, failure);
+      boolean isOther = library != null && message.contains("cannot open shared object file");
+      throw told((isOther ? library + OTHER + ": " : "") + message + REMEDY, failure);
     }
   }
 
   /** Asks RawJNI, which is being initialized here, and not Raw, which waits for that. */
   private static void expectInUse(Path library) {
     try {
-      Path used = Path.of(Text.fromC(RawJNI.library_file()));
+      String file = Text.fromC(RawJNI.library_file());
+      if (file.isEmpty()) {
+        return; // the system does not tell
+      }
+      Path used = Path.of(file);
       if (!Files.isSameFile(library, used)) {
         throw told(library + OTHER + ", which is " + used + " in this process" + REMEDY, null);
       }
