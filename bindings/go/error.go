@@ -64,20 +64,20 @@ type Class int32
 
 // The classes of the library.
 const (
-	ClassUsage         Class = 1 // the caller's mistake
+	ClassCaller        Class = 1 // the caller's mistake
 	ClassUnavailable   Class = 2 // not found, not supported, not readable
 	ClassMemory        Class = 3
 	ClassCommunication Class = 4 // other ranks, and devices
 	ClassCallback      Class = 5 // functions of the program
 	ClassData          Class = 6
-	ClassDefect        Class = 9 // of the library
+	ClassInternal      Class = 9 // a defect of the library
 )
 
 // Error returns what the class is.
 func (c Class) Error() string {
 	switch c {
-	case ClassUsage:
-		return "usage"
+	case ClassCaller:
+		return "caller"
 	case ClassUnavailable:
 		return "unavailable"
 	case ClassMemory:
@@ -88,8 +88,8 @@ func (c Class) Error() string {
 		return "callback"
 	case ClassData:
 		return "data"
-	case ClassDefect:
-		return "defect"
+	case ClassInternal:
+		return "internal"
 	}
 	return fmt.Sprintf("class %d", int32(c))
 }

@@ -30,7 +30,7 @@ func TestAFailedCallGivesCodeClassAndMessage(t *testing.T) {
 	if !errors.Is(err, fsdp2.ErrNotFound) || !errors.Is(err, fsdp2.ClassUnavailable) {
 		t.Error("errors.Is knows neither code nor class")
 	}
-	if errors.Is(err, fsdp2.ErrTimeout) || errors.Is(err, fsdp2.ClassUsage) {
+	if errors.Is(err, fsdp2.ErrTimeout) || errors.Is(err, fsdp2.ClassCaller) {
 		t.Error("errors.Is takes the error for another")
 	}
 }

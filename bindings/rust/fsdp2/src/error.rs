@@ -74,7 +74,7 @@ impl Status {
             2 => Class::Unavailable,
             3 => Class::Memory,
             4 => Class::Communication,
-            5 => Class::UserCode,
+            5 => Class::Callback,
             6 => Class::Data,
             _ => Class::Internal,
         }
@@ -99,8 +99,8 @@ pub enum Class {
     Memory,
     /// 4: communication and devices.
     Communication,
-    /// 5: user code.
-    UserCode,
+    /// 5: the caller's functions.
+    Callback,
     /// 6: data.
     Data,
     /// 9: a defect of the library.
