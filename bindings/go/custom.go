@@ -193,11 +193,11 @@ const (
 	InitOnes   Init = capi.InitOnes
 )
 
-// ParameterOptions describe a parameter of a custom module or a layer.
+// ParameterOptions describe a parameter of a custom module or a layer. The zero value has the defaults.
 type ParameterOptions struct {
 	Dtype Dtype // DtypeKeep: that of its module
 	Init  Init
-	Std   float64 // of InitNormal
+	Std   float64 // of InitNormal; 0: the library's default, 0.02 (InitZeros makes zeros)
 }
 
 // DefaultParameterOptions returns the library's defaults.
@@ -216,6 +216,9 @@ func (m *Module) AddParameter(name string, shape []int, options *ParameterOption
 	if options != nil {
 		given := sized[capi.ParameterOptions]()
 		given.Dtype, given.Init, given.Std = int32(options.Dtype), int32(options.Init), options.Std
+		if given.Std == 0 {
+			given.Std = DefaultParameterOptions().Std
+		}
 		raw = &given
 	}
 	err := capi.ModuleAddParameter(m.raw(), name, first(sizes), uint(len(sizes)), raw)

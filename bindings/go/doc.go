@@ -18,6 +18,12 @@
 // keeps, so a loop closes its tensors itself or has them in a Scope; where tensors are forgotten, it also runs when the process has grown
 // by 1 GiB. A closed object answers with ErrStaleHandle.
 //
+// # Options
+//
+// Where options may be nil, nil stands for the library's defaults. Where a type has a Default function, such as DefaultAdamWOptions, change
+// fields of what that returns, unless the type says that its zero value will do: a literal such as &AdamWOptions{LR: 3e-3} leaves the
+// others at 0. The zero value of every other type has the defaults, but for the three sizes of LoaderOptions, which have none.
+//
 // # Errors
 //
 // Errors of calls are of the type *Error. errors.Is compares them with codes (ErrPeerFailed) and classes (ClassCommunication). If a

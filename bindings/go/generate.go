@@ -6,7 +6,8 @@ import (
 	"fsdp2/internal/capi"
 )
 
-// GenerateOptions say how Generate and GenerateBatch choose tokens.
+// GenerateOptions say how Generate and GenerateBatch choose tokens. In the zero value, MaxNewTokens is 0: nothing is generated. The rest
+// are the defaults.
 type GenerateOptions struct {
 	MaxNewTokens        int     // 0 to 2^24
 	TopK                int     // only the so many most likely tokens; 0: all

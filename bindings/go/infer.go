@@ -6,7 +6,7 @@ import (
 	"fsdp2/internal/capi"
 )
 
-// InferOptions say how forward-only work goes through the rows of a batch.
+// InferOptions say how forward-only work goes through the rows of a batch. Begin with DefaultInferOptions: a Temperature of 0 is refused.
 type InferOptions struct {
 	// ReshardAfterForward is ReshardAuto, as the units have it; ReshardAlways; or ReshardNever: what is gathered serves all forwards of
 	// the call, which frees it at its end.

@@ -19,8 +19,9 @@ const (
 	BackendFake Backend = capi.BackendFake
 )
 
-// MeshOptions say who this rank is and where the others are. DefaultMeshOptions leaves it to the launcher's environment: torchrun,
-// fsdp2 run, Kubernetes, Slurm or Open MPI; with none of them the job has one rank.
+// MeshOptions say who this rank is and where the others are. Begin with DefaultMeshOptions, which leaves it to the launcher's environment:
+// torchrun, fsdp2 run, Kubernetes, Slurm or Open MPI; with none of them the job has one rank. A literal is rank 0 where it names none, and
+// takes the first GPU of the machine; without a Timeout it is refused.
 type MeshOptions struct {
 	Backend    Backend
 	Rank       int      // -1: from the environment

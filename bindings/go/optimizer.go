@@ -10,7 +10,8 @@ import (
 // groups can be added, alike on all ranks.
 type Optimizer struct{ handle }
 
-// AdamWOptions are AdamW's (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected; or Adam's.
+// AdamWOptions are AdamW's (Loshchilov and Hutter, 2019): decoupled decay, bias-corrected; or Adam's. Begin with DefaultAdamWOptions: an
+// Eps of 0, as a literal without it has, is refused, and an LR of 0 trains nothing.
 type AdamWOptions struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 	CoupledDecay                       bool // Adam, whose weight decay is added to the gradient
@@ -33,6 +34,21 @@ func DefaultAdamWOptions() AdamWOptions {
 	}
 }
 
+func (o *AdamWOptions) check(function string) error {
+	if o == nil {
+		return nil
+	}
+	return checkEps(function, "DefaultAdamWOptions", o.Eps)
+}
+
+// checkEps refuses what a literal without it has: NaN for each element whose gradients have all been 0.
+func checkEps(function, defaults string, eps float64) error {
+	if eps != 0 {
+		return nil
+	}
+	return invalid(function, "options: Eps is 0: begin with %s, whose fields have the usual values", defaults)
+}
+
 func (o *AdamWOptions) raw() *capi.AdamwOptions {
 	if o == nil {
 		return nil
@@ -43,7 +59,8 @@ func (o *AdamWOptions) raw() *capi.AdamwOptions {
 	return &raw
 }
 
-// SGDOptions are those of SGD with momentum, without dampening; weight decay is added to the gradient.
+// SGDOptions are those of SGD with momentum, without dampening; weight decay is added to the gradient. An LR of 0 trains nothing: begin
+// with DefaultSGDOptions.
 type SGDOptions struct {
 	LR, Momentum, WeightDecay float64
 	Nesterov                  bool
@@ -64,7 +81,8 @@ func (o *SGDOptions) raw() *capi.SgdOptions {
 	return &raw
 }
 
-// MuonOptions are those of Muon (Jordan, 2024) for the matrices of hidden layers, and of AdamW for the rest.
+// MuonOptions are those of Muon (Jordan, 2024) for the matrices of hidden layers, and of AdamW for the rest. Begin with
+// DefaultMuonOptions: an Eps of 0 is refused, and an LR of 0 trains nothing.
 type MuonOptions struct {
 	LR, WeightDecay   float64 // of all groups; the decay is decoupled
 	Momentum          float64 // of matrices
@@ -104,6 +122,9 @@ func (o *MuonOptions) raw() *capi.MuonOptions {
 // NewAdamW makes an AdamW optimizer. options nil: DefaultAdamWOptions.
 func NewAdamW(shard *Shard, options *AdamWOptions) (*Optimizer, error) {
 	defer runtime.KeepAlive(shard)
+	if err := options.check("NewAdamW"); err != nil {
+		return nil, err
+	}
 	var raw capi.Optimizer
 	return madeOptimizer(&raw, capi.OptimizerCreateAdamw(shard.raw(), options.raw(), &raw))
 }
@@ -119,6 +140,11 @@ func NewSGD(shard *Shard, options *SGDOptions) (*Optimizer, error) {
 // Run is collective.
 func NewMuon(shard *Shard, options *MuonOptions) (*Optimizer, error) {
 	defer runtime.KeepAlive(shard)
+	if options != nil {
+		if err := checkEps("NewMuon", "DefaultMuonOptions", options.Eps); err != nil {
+			return nil, err
+		}
+	}
 	var raw capi.Optimizer
 	return madeOptimizer(&raw, capi.OptimizerCreateMuon(shard.raw(), options.raw(), &raw))
 }

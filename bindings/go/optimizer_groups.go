@@ -13,6 +13,9 @@ import (
 // ErrWrongState (the optimizer's learning rate is 0).
 func (o *Optimizer) AddAdamWGroup(names []string, options *AdamWOptions) error {
 	defer runtime.KeepAlive(o)
+	if err := options.check("AddAdamWGroup"); err != nil {
+		return err
+	}
 	return failure(withNames(names, func(array *unsafe.Pointer, n uint) error {
 		return capi.OptimizerAddAdamwGroup(o.raw(), array, n, options.raw())
 	}))

@@ -1,7 +1,10 @@
 package fsdp2
 
 import (
+	"context"
+	"errors"
 	"math"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -44,6 +47,62 @@ func TestOptionsDefaultAsTheLibrarys(t *testing.T) {
 	same(t, mesh, capi.MeshOptionsInit)
 	if adamw.LR != 1e-3 || adamw.Beta2 != 0.999 || generate.MaxNewTokens != 64 || DefaultParameterOptions().Std != 0.02 {
 		t.Error("not the header's numbers")
+	}
+}
+
+// A literal that leaves out what has a usual value either gets it or is refused: it does not train with zeros.
+func TestOptionsThatAreLeftOutAreNoZeros(t *testing.T) {
+	for name, err := range map[string]error{
+		"NewAdamW": func() error {
+			_, err := NewAdamW(nil, &AdamWOptions{LR: 3e-4, Beta1: 0.9, Beta2: 0.95, WeightDecay: 0.1})
+			return err
+		}(),
+		"NewMuon":       func() error { _, err := NewMuon(nil, &MuonOptions{LR: 3e-3, NewtonSchulzSteps: 5}); return err }(),
+		"AddAdamWGroup": (&Optimizer{}).AddAdamWGroup([]string{"a"}, &AdamWOptions{LR: 3e-3}),
+	} {
+		var found *Error
+		if !errors.As(err, &found) || found.Code != ErrInvalidArgument || found.Function != "fsdp2."+name ||
+			!strings.Contains(found.Message, "begin with Default") {
+			t.Errorf("%s: found %v", name, err)
+		}
+	}
+	plain := &AdamWOptions{LR: 3e-3, Eps: 1e-8} // a choice
+	if err := plain.check("NewAdamW"); err != nil {
+		t.Error(err)
+	}
+	expected, found := DefaultStepOptions(), &StepOptions{MaxSkipsInRow: 100}
+	if *found.raw() != *expected.raw() {
+		t.Errorf("expected %+v, found %+v", *expected.raw(), *found.raw())
+	}
+	module, err := NewLayer("ModuleList", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer module.Close()
+	if err := module.AddParameter("weight", []int{64}, &ParameterOptions{Dtype: DtypeF64}); err != nil {
+		t.Fatal(err)
+	}
+	mesh, err := NewMesh(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mesh.Close()
+	shard, err := NewShard(module, mesh, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shard.Close()
+	weight, err := shard.Parameter(0, ParameterLocal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer weight.Close()
+	values, err := ToSlice[float64](weight)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if values[0] == 0 || math.Abs(values[0]) > 0.2 {
+		t.Errorf("expected numbers of a deviation of 0.02, found %v", values)
 	}
 }
 

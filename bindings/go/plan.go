@@ -6,7 +6,8 @@ import (
 	"fsdp2/internal/capi"
 )
 
-// PlanOptions are what a plan assumes.
+// PlanOptions are what a plan assumes. Begin with DefaultPlanOptions: the zero value plans for an optimizer without
+// states.
 type PlanOptions struct {
 	OptimizerStates float64 // elements kept for each trainable element: 2 for AdamW, 1 for SGD with momentum, 0 without
 	// Rows and their length are those of a micro batch, for what ranks that share sequences exchange; 0: nothing is counted.

@@ -40,9 +40,10 @@ const (
 	LossMeanLabels       LossMean = capi.LossMeanLabels       // the labels that count, in all micro batches and ranks
 )
 
-// StepOptions say what a step does.
+// StepOptions say what a step does. The zero value has the defaults, but for MaxSkipsInRow, which is no limit there and 100 in
+// DefaultStepOptions.
 type StepOptions struct {
-	Accumulate     int  // micro batches per step
+	Accumulate     int  // micro batches per step; 0: 1
 	AccumulateLast bool // reduce gradients at the last micro batch only
 	VocabularyLast bool // reduce those of units with an embedding table or the head at the last micro batch only
 	// CudaGraph makes steps of one shape replays of a CUDA graph, on GPUs. It excludes UpdateInBackward. Not yet run on a GPU.
@@ -55,7 +56,7 @@ type StepOptions struct {
 	// LossScale is where dynamic loss scaling, for gradients in fp16, begins: 65536 is usual; 0 turns it off. A step whose gradients
 	// overflow is not applied and halves the scale; LossScaleInterval steps in a row without overflow double it.
 	LossScale         float64
-	LossScaleInterval int
+	LossScaleInterval int // 0: 2000
 	NotFinite         NotFinite
 	MaxSkipsInRow     int // one more skipped step is ErrNotFinite; 0: no limit
 	LossMean          LossMean
@@ -98,12 +99,18 @@ func (o *StepOptions) raw() *capi.StepOptions {
 	if o == nil {
 		return nil
 	}
-	raw := sized[capi.StepOptions]()
-	raw.Accumulate, raw.AccumulateLast, raw.VocabularyLast = to32(o.Accumulate), flag(o.AccumulateLast), flag(o.VocabularyLast)
+	raw := defaults(capi.StepOptionsInit)
+	if o.Accumulate != 0 {
+		raw.Accumulate = to32(o.Accumulate)
+	}
+	if o.LossScaleInterval != 0 {
+		raw.LossScaleInterval = int64(o.LossScaleInterval)
+	}
+	raw.AccumulateLast, raw.VocabularyLast = flag(o.AccumulateLast), flag(o.VocabularyLast)
 	raw.CudaGraph = flag(o.CudaGraph)
 	raw.Schedule, raw.WarmupSteps, raw.TotalSteps = int32(o.Schedule), int64(o.WarmupSteps), int64(o.TotalSteps)
 	raw.MinLrRatio, raw.MaxGradNorm = o.MinLRRatio, o.MaxGradNorm
-	raw.LossScale, raw.LossScaleInterval = o.LossScale, int64(o.LossScaleInterval)
+	raw.LossScale = o.LossScale
 	raw.NotFinite, raw.MaxSkipsInRow, raw.LossMean = int32(o.NotFinite), to32(o.MaxSkipsInRow), int32(o.LossMean)
 	raw.LossChunk, raw.UpdateInBackward = to32(o.LossChunk), flag(o.UpdateInBackward)
 	raw.StartLrRatio, raw.DecaySteps = o.StartLRRatio, int64(o.DecaySteps)
