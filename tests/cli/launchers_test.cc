@@ -1,8 +1,6 @@
 // Ranks started by what people start ranks with. A launcher that is not installed skips its tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "tests/cli/training.h"
+#include "tests/support/free_port.h"
 
 namespace fsdp2::test {
 namespace {
@@ -23,17 +22,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using Texts = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
-
-std::string free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(listener);
-  return std::to_string(ntohs(address.sin_port));
-}
 
 // Where a program is, "" if nowhere. `variable` may say so.
 std::string find_program(const std::string& name, const char* variable = nullptr) {
@@ -120,18 +108,18 @@ Outcome run_together(const std::vector<Texts>& commands, const std::vector<Varia
 
 // Two "nodes" of one machine: addresses of the loopback range.
 TEST(Nodes, TwoWithTwoRanksEach) {
-  const std::string port = free_port();
+  const FreePort port;
   const Texts arguments = arguments_with_checkpoints(4);
   std::vector<Texts> commands;
   for (const std::string node : {"0", "1"}) {
     commands.push_back(
-        joined({cluster_file("nodes.sh"), "2", node, "127.0.0.2", port, "2"}, arguments));
+        joined({cluster_file("nodes.sh"), "2", node, "127.0.0.2", port.text(), "2"}, arguments));
   }
   expect_golden(run_together(commands, {environment(), environment()}), 4);
 }
 
 TEST(Nodes, ANodeWhoseRankDiesEndsTheOther) {
-  const std::string port = free_port();
+  const FreePort port;
   const auto node = [&](const std::string& number, const std::string& script) {
     return Texts{fsdp2_program(),
                  "run",
@@ -142,7 +130,7 @@ TEST(Nodes, ANodeWhoseRankDiesEndsTheOther) {
                  "--master-addr",
                  "127.0.0.2",
                  "--master-port",
-                 port,
+                 port.text(),
                  "--nproc-per-node",
                  "1",
                  "--",
@@ -188,8 +176,9 @@ class Torchrun : public ::testing::Test {
     }
   }
   RunIn how() const {
-    return with(environment({{"FSDP2_TORCHRUN", torchrun_}, {"MASTER_PORT", free_port()}}));
+    return with(environment({{"FSDP2_TORCHRUN", torchrun_}, {"MASTER_PORT", port_.text()}}));
   }
+  const FreePort port_;
   std::string torchrun_;
 };
 
@@ -243,7 +232,8 @@ TEST(Mpirun, TwoRanks) {
   if (mpirun.empty()) {
     GTEST_SKIP() << "no mpirun on the PATH: apt-get install openmpi-bin";
   }
-  const Variables variables = environment({{"MASTER_PORT", free_port()},
+  const FreePort port;
+  const Variables variables = environment({{"MASTER_PORT", port.text()},
                                            {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                            {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
   expect_golden(run(joined({mpirun, "--oversubscribe", "-n", "2", fsdp2_program(), "train"},
@@ -351,13 +341,13 @@ TEST(Kubernetes, PodsOfTheIndexedJobAreNodes) {
   for (const std::string& flag : flags_of(golden_run(ranks))) {
     pod.command.back() += " " + flag;
   }
-  const std::string port = free_port();
+  const FreePort port;
   std::vector<Variables> pods;
   for (const char* index : {"0", "1"}) {
     Variables own = environment(variables);
     own.insert(own.end(), {{"JOB_COMPLETION_INDEX", index},
                            {"MASTER_ADDR", "127.0.0.1"},  // the pod's name
-                           {"MASTER_PORT", port}});
+                           {"MASTER_PORT", port.text()}});
     pods.push_back(own);
   }
   run_together({pod.command, pod.command}, pods);
@@ -366,7 +356,7 @@ TEST(Kubernetes, PodsOfTheIndexedJobAreNodes) {
 
 TEST(Kubernetes, PodsOfThePyTorchJobAreRanks) {
   const YAML::Node job = YAML::LoadFile(cluster_file("pytorchjob.yaml"))["spec"];
-  const std::string port = free_port();
+  const FreePort port;
   const Volume volume;
   std::vector<Texts> commands;
   std::vector<Variables> pods;
@@ -384,7 +374,7 @@ TEST(Kubernetes, PodsOfThePyTorchJobAreRanks) {
     own.insert(own.end(), {{"RANK", std::to_string(pods.size())},  // what the operator sets
                            {"WORLD_SIZE", "2"},
                            {"MASTER_ADDR", "127.0.0.1"},
-                           {"MASTER_PORT", port}});
+                           {"MASTER_PORT", port.text()}});
     pods.push_back(own);
   }
   run_together(commands, pods);

@@ -113,10 +113,12 @@ def become_rank(arguments: argparse.Namespace, rank: int, ranks: int, port: int,
     python_ranks(arguments)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def reserve_port() -> socket.socket:
+    """A socket that keeps a free port from others and does not listen: rank 0, which sets SO_REUSEADDR too, can listen there."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
 
 
 def start_python(arguments: argparse.Namespace, ranks: int, work: Path) -> dict[str, list[float]]:
@@ -128,19 +130,24 @@ def start_python(arguments: argparse.Namespace, ranks: int, work: Path) -> dict[
     load_trainer(arguments.trainer)
     arguments.work, arguments.out = str(work), str(work / f"python-{ranks}.json")
     logs = [work / f"python-{ranks}-{rank}.log" for rank in range(ranks)]
-    fork, port = multiprocessing.get_context("fork"), free_port()
-    processes = [
-        fork.Process(target=become_rank, args=(arguments, rank, ranks, port, log), daemon=True)
-        for rank, log in enumerate(logs)
-    ]
-    for process in processes:
-        process.start()
-    sentinels, deadline = {process.sentinel for process in processes}, time.monotonic() + TIMEOUT_S
-    while sentinels and not any(process.exitcode for process in processes):
-        ended = multiprocessing.connection.wait(sentinels, deadline - time.monotonic())
-        if not ended:
-            break
-        sentinels -= set(ended)
+    fork = multiprocessing.get_context("fork")
+    with reserve_port() as reserved:
+        port = reserved.getsockname()[1]
+        processes = [
+            fork.Process(target=become_rank, args=(arguments, rank, ranks, port, log), daemon=True)
+            for rank, log in enumerate(logs)
+        ]
+        for process in processes:
+            process.start()
+        sentinels, deadline = (
+            {process.sentinel for process in processes},
+            time.monotonic() + TIMEOUT_S,
+        )
+        while sentinels and not any(process.exitcode for process in processes):
+            ended = multiprocessing.connection.wait(sentinels, deadline - time.monotonic())
+            if not ended:
+                break
+            sentinels -= set(ended)
     if sentinels or any(process.exitcode for process in processes):
         for process in processes:
             process.kill()

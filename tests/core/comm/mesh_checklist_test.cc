@@ -2,10 +2,7 @@
 // them.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -17,21 +14,11 @@
 #include "core/comm/transport/fake_backend.h"
 #include "tests/core/comm/rank_lists.h"
 #include "tests/support/errors.h"
+#include "tests/support/free_port.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2::checklist {
 namespace {
-
-int free_port() {
-  const int number = socket(AF_INET6, SOCK_STREAM, 0);
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(bind(number, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(getsockname(number, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  close(number);
-  return ntohs(address.sin6_port);
-}
 
 TEST(MeshChecklist, MSH1_OneDimOverAllRanksReusesTheWorldGroup) {
   run_ranks(2,
@@ -53,8 +40,8 @@ TEST(MeshChecklist, MSH2_AMeshNeedsNoMoreThanTheEnvironment) {
     setenv("RANK", std::to_string(world->rank()).c_str(), 1);
     setenv("WORLD_SIZE", "2", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    const std::string port =
-        broadcast_bytes(world->control(), world->rank() == 0 ? std::to_string(free_port()) : "", 0);
+    const test::FreePort own;
+    const std::string port = broadcast_bytes(world->control(), own.text(), 0);
     setenv("MASTER_PORT", port.c_str(), 1);
     const auto mesh = Mesh::create(World::join({}), {2}, {"dp"});
     EXPECT_EQ(mesh->coordinate(0), world->rank());

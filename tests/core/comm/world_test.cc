@@ -2,15 +2,13 @@
 #include "core/comm/world.h"
 
 #include <ATen/ops/ones.h>
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -19,6 +17,7 @@
 #include "core/comm/meet/place.h"
 #include "core/comm/meet/rendezvous.h"
 #include "tests/support/errors.h"
+#include "tests/support/free_port.h"
 #include "tests/support/ranks.h"
 
 namespace fsdp2 {
@@ -26,36 +25,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A port on the loopback device: free when it was asked for, or held while this lives.
-class Port {
- public:
-  explicit Port(bool listen) : socket_(socket(AF_INET6, SOCK_STREAM, 0)) {
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    socklen_t length = sizeof(address);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length), 0);
-    number_ = ntohs(address.sin6_port);
-    if (listen) {
-      EXPECT_EQ(::listen(socket_, 1), 0);
-    } else {
-      close(socket_);
-      socket_ = -1;
-    }
-  }
-  ~Port() {
-    if (socket_ >= 0) {
-      close(socket_);
-    }
-  }
-  int number() const { return number_; }
-  std::string url() const { return "tcp://127.0.0.1:" + std::to_string(number_); }
-
- private:
-  int socket_;
-  int number_ = 0;
-};
+// Where ranks meet that are given this port.
+std::string url_of(const test::FreePort& port) { return "tcp://127.0.0.1:" + port.text(); }
 
 // Runs each call in a thread of its own.
 void together(const std::vector<std::function<void()>>& calls) {
@@ -111,18 +82,21 @@ TEST(World, ThreadsThatDoNotComeAreNamed) {
 
 TEST(World, ThreadsThatContradictEachOtherAreNamed) {
   std::string texts[2];
+  std::promise<void> joins;
   together({[&] {
+              joins.set_value();
               texts[0] = error_of([] {
-                           World::join(options("thread://odd", 0, 2, milliseconds(500)));
+                           World::join(options("thread://odd", 0, 2, milliseconds(3000)));
                          }).message();
             },
             [&] {
-              std::this_thread::sleep_for(milliseconds(100));
+              joins.get_future().wait();
+              std::this_thread::sleep_for(milliseconds(500));
               EXPECT_EQ(error_of([] { World::join(options("thread://odd", 1, 3)); }).message(),
                         "thread://odd: rank 1 says that there are 3 ranks, another one said 2");
               texts[1] = error_of([] { World::join(options("thread://odd", 0, 2)); }).message();
             }});
-  EXPECT_EQ(texts[0], "thread://odd: 1 of 2 ranks came within 0.5 s, missing: 1");
+  EXPECT_EQ(texts[0], "thread://odd: 1 of 2 ranks came within 3.0 s, missing: 1");
   EXPECT_EQ(texts[1], "thread://odd: rank 0 is there already");
 }
 
@@ -137,13 +111,13 @@ TEST(World, ANameOfThreadsIsFreeAgainOnceAllHaveCome) {
 }
 
 TEST(World, MeetsByTcp) {
-  const Port port(false);
+  const test::FreePort port;
   std::mutex mutex;
   int sum = 0;
   std::vector<std::function<void()>> ranks;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {
-      const auto world = World::join(options(port.url(), rank, 3));
+      const auto world = World::join(options(url_of(port), rank, 3));
       at::Tensor one = at::ones({1});
       world->control().all_reduce(one, ReduceOp::kSum).wait();
       const std::lock_guard<std::mutex> lock(mutex);
@@ -155,26 +129,28 @@ TEST(World, MeetsByTcp) {
 }
 
 TEST(World, APortInUseIsNamed) {
-  const Port port(true);
-  const Error error = error_of([&] { World::join(options(port.url(), 0, 2)); });
+  const test::FreePort port;
+  port.listen();
+  const Error error = error_of([&] { World::join(options(url_of(port), 0, 2)); });
   EXPECT_EQ(error.code(), Code::kIo);
   EXPECT_EQ(error.message(),
-            "rank 0 cannot listen on port " + std::to_string(port.number()) +
+            "rank 0 cannot listen on port " + port.text() +
                 ": it is in use; set MASTER_PORT to a free one, or end the program that holds it");
 }
 
 TEST(World, RanksMissingAtATcpStoreAreNamed) {
-  const Port port(false);
-  const Error error = error_of([&] { World::join(options(port.url(), 0, 3, milliseconds(300))); });
+  const test::FreePort port;
+  const Error error =
+      error_of([&] { World::join(options(url_of(port), 0, 3, milliseconds(1000))); });
   EXPECT_EQ(error.code(), Code::kTimeout);
-  EXPECT_EQ(error.message(), "1 of 3 ranks came within 0.3 s, missing: 1, 2");
+  EXPECT_EQ(error.message(), "1 of 3 ranks came within 1.0 s, missing: 1, 2");
 }
 
 // Rank 0 gives up first, and takes the store with it.
 TEST(World, ARankMissingAtATcpStoreIsNamedByAllOthers) {
-  const Port port(false);
+  const test::FreePort port;
   const auto rank = [&](int number, milliseconds timeout) {
-    const Error error = error_of([&] { World::join(options(port.url(), number, 3, timeout)); });
+    const Error error = error_of([&] { World::join(options(url_of(port), number, 3, timeout)); });
     EXPECT_EQ(error.code(), Code::kTimeout);
     EXPECT_NE(error.message().find("missing: 2"), std::string::npos) << error.message();
   };
@@ -182,31 +158,34 @@ TEST(World, ARankMissingAtATcpStoreIsNamedByAllOthers) {
 }
 
 TEST(World, RankZeroMissingAtATcpStoreIsNamed) {
-  const Port port(false);
-  const Error error = error_of([&] { World::join(options(port.url(), 1, 2, milliseconds(1000))); });
+  const test::FreePort port;
+  const Error error =
+      error_of([&] { World::join(options(url_of(port), 1, 2, milliseconds(1000))); });
   EXPECT_EQ(error.code(), Code::kTimeout);
   EXPECT_EQ(error.message().substr(0, 27), "rank 1 found no rank 0 at 1");
 }
 
 TEST(World, AServiceThatNeverAnswersIsATimeOut) {
-  const Port port(true);
+  const test::FreePort port;
+  port.listen();
   const auto start = std::chrono::steady_clock::now();
-  const Error error = error_of([&] { World::join(options(port.url(), 1, 2, milliseconds(1000))); });
+  const Error error =
+      error_of([&] { World::join(options(url_of(port), 1, 2, milliseconds(1000))); });
   EXPECT_EQ(error.code(), Code::kTimeout);
   EXPECT_EQ(error.message(),
-            "127.0.0.1:" + std::to_string(port.number()) +
+            "127.0.0.1:" + port.text() +
                 " accepts connections but does not answer as a store: rank 0 is stopped, or "
                 "another service listens there");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
 }
 
 TEST(World, ARankThatCameTwiceIsNamed) {
-  const Port port(false);
+  const test::FreePort port;
   std::mutex mutex;
   int named = 0;
   const auto rank = [&](int number) {
     const Error error =
-        error_of([&] { World::join(options(port.url(), number, 3, milliseconds(1500))); });
+        error_of([&] { World::join(options(url_of(port), number, 3, milliseconds(1500))); });
     const std::lock_guard<std::mutex> lock(mutex);
     named += error.message().find(
                  "missing: 2; rank 1 came twice: do two processes have the same "
@@ -217,11 +196,11 @@ TEST(World, ARankThatCameTwiceIsNamed) {
 }
 
 TEST(World, RanksThatCountDifferentlyAreToldAtOnce) {
-  const Port port(false);
+  const test::FreePort port;
   const auto start = std::chrono::steady_clock::now();
   const auto rank = [&](int number, int size) {
     const Error error =
-        error_of([&] { World::join(options(port.url(), number, size, milliseconds(20000))); });
+        error_of([&] { World::join(options(url_of(port), number, size, milliseconds(20000))); });
     EXPECT_EQ(error.code(), Code::kInvalidArgument);
     EXPECT_NE(error.message().find("is WORLD_SIZE the same for all of them?"), std::string::npos)
         << error.message();
@@ -267,11 +246,11 @@ TEST(World, AGroupThatARankDoesNotMakeNamesIt) {
               }
               const Error error = error_of([&] { world->make_comm("extra", {0, 1, 2}, at::kCPU); });
               EXPECT_TRUE(error.code() == Code::kTimeout || error.code() == Code::kPeerFailed);
-              EXPECT_NE(error.message().find("2 of 3 ranks came within 0.5 s, missing: 1"),
+              EXPECT_NE(error.message().find("2 of 3 ranks came within 1.5 s, missing: 1"),
                         std::string::npos)
                   << error.message();
             },
-            {BackendKind::kGloo, milliseconds(500)});
+            {BackendKind::kGloo, milliseconds(1500)});
 }
 
 TEST(World, MembersOfAGroupMustFit) {

@@ -36,7 +36,7 @@ class MeetByFile : public testing::Test {
 
   Error error_of_join(int rank, int size) {
     try {
-      join(rank, size, milliseconds(300));
+      join(rank, size, milliseconds(1000));
     } catch (const Error& error) {
       return error;
     }
@@ -91,7 +91,7 @@ TEST_F(MeetByFile, MissingRanksAreNamed) {
                 "files");
   const Error without_one = error_of_join(0, 2);
   EXPECT_EQ(without_one.code(), Code::kTimeout);
-  EXPECT_EQ(without_one.message(), "1 of 2 ranks came within 0.3 s, missing: 1");
+  EXPECT_EQ(without_one.message(), "1 of 2 ranks came within 1.0 s, missing: 1");
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kPatience{300};
+constexpr milliseconds kPatience{1000};
 
 TEST(Patience, IsLostOnceAndThenEveryCallFailsAtOnce) {
   const auto silent = c10::make_intrusive<SilentStore>();
