@@ -1,6 +1,7 @@
 #include "tests/cli/process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace fsdp2::test {
 
@@ -46,6 +48,26 @@ int as_file(const std::string& text) {
   must(lseek(file, 0, SEEK_SET) == 0, "lseek");
   return file;
 }
+
+// Directories that are removed when this process ends by itself with all well, and not by a child
+// of it.
+class Directories {
+ public:
+  ~Directories() {
+    const bool keeps = getpid() != owner_ || !testing::UnitTest::GetInstance()->Passed();
+    for (const std::string& name : names_) {
+      std::error_code ignored;  // what a test has taken the permissions from stays
+      if (!keeps) {
+        fs::remove_all(name, ignored);
+      }
+    }
+  }
+  void add(const std::string& name) { names_.push_back(name); }
+
+ private:
+  const pid_t owner_ = getpid();
+  std::vector<std::string> names_;
+};
 
 [[noreturn]] void become(const std::vector<std::string>& command, const RunIn& how) {
   if (!how.directory.empty() && chdir(how.directory.c_str()) != 0) {
@@ -90,6 +112,12 @@ RunIn merged() {
   return how;
 }
 
+RunIn unread() {
+  RunIn how;
+  how.unread = true;
+  return how;
+}
+
 RunIn with_input(const std::string& text) {
   RunIn how;
   how.input = text;
@@ -118,6 +146,9 @@ Process::Process(const std::vector<std::string>& command, const RunIn& how)
   std::array<int, 2> out{}, err{};
   must(pipe2(out.data(), O_CLOEXEC) == 0 && pipe2(err.data(), O_CLOEXEC) == 0, "pipe");
   const int in = as_file(how.input);
+  if (how.unread) {
+    close(std::exchange(out[0], -1));
+  }
   pid_ = fork();
   must(pid_ >= 0, "fork");
   if (pid_ == 0) {
@@ -234,6 +265,8 @@ std::string repository_file(const std::string& path) {
 std::string empty_directory() {
   std::string name = (fs::temp_directory_path() / "fsdp2XXXXXX").string();
   must(mkdtemp(name.data()) != nullptr, "mkdtemp");
+  static Directories directories;
+  directories.add(name);
   return name;
 }
 

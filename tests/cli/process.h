@@ -25,13 +25,15 @@ struct RunIn {
   std::vector<std::pair<std::string, std::string>> environment;  // added; "" takes one away
   std::string input;                                             // its standard input
   double timeout_s = 60;
-  bool merge = false;  // standard error goes where standard output goes
+  bool merge = false;   // standard error goes where standard output goes
+  bool unread = false;  // standard output is a pipe whose reader has left
   // Above 0: both go to a terminal so wide; what it gets is in `out`.
   int terminal_columns = 0;
 };
 
 RunIn on_terminal(int columns = 100);
 RunIn merged();
+RunIn unread();
 RunIn with_input(const std::string& text);
 RunIn with_variable(const std::string& name, const std::string& value);
 
@@ -78,7 +80,8 @@ std::vector<std::string> launched(int ranks, const std::vector<std::string>& com
 // An absolute path of a file of this repository.
 std::string repository_file(const std::string& path);
 
-// A new, empty directory.
+// A new, empty directory, which goes with the test program unless tests have failed. By one thread
+// at a time.
 std::string empty_directory();
 
 std::string read_file(const std::string& path);

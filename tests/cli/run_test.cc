@@ -8,7 +8,6 @@
 #include <regex>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "tests/cli/process.h"
 
@@ -20,6 +19,12 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // The job runs a shell script on each rank.
 Outcome run_script(int ranks, const std::string& script, const RunIn& how = {}) {
@@ -97,9 +102,8 @@ TEST(RunOutput, ThatCannotBeWrittenFailsTheJob) {
   EXPECT_EQ(full.err,
             "fsdp2 run: standard output: No space left on device; it does not have all that the "
             "ranks printed\n");
-  const Outcome unread =
-      run({"sh", "-c", "trap '' PIPE; { sleep 0.2; " + job + "; echo $? >&2; } | true"});
-  EXPECT_EQ(unread.err, "0\n");  // a reader that has seen enough is no failure
+  // A reader that has seen enough is no failure.
+  EXPECT_EQ(run({"sh", "-c", "trap '' PIPE; " + job + "; echo $? >&2"}, unread()).err, "0\n");
 }
 
 // What a rank does then is its own affair, as if there were no launcher.
@@ -139,9 +143,12 @@ TEST(RunOutput, OnATerminalEveryLineHasItsRank) {
 }
 
 TEST(RunOutput, StatusOfRank0StaysBelowOtherLinesOfATerminal) {
-  const Outcome job = run_script(
-      2, "if [ $RANK = 0 ]; then printf 'at 10%%\\r' >&2; sleep 0.3; else sleep 0.1; echo news; fi",
-      on_terminal());
+  const std::string said = empty_directory() + "/said";
+  const Outcome job =
+      run_script(2,
+                 "if [ $RANK = 0 ]; then printf 'at 10%%\\r' >&2; : > " + said +
+                     "; else until [ -e " + said + " ]; do sleep 0.01; done; echo news; fi",
+                 on_terminal());
   const std::string status = "\r[rank 0] at 10%\x1b[K";
   const std::string clear = "\r\x1b[K";
   EXPECT_EQ(job.out, status + clear + "[rank 1] news\r\n" + status + clear);
@@ -174,10 +181,14 @@ TEST(RunEnd, DoesNotWaitForWhatARankLeftBehind) {
 }
 
 TEST(RunFailure, EndsTheOthersAndHasTheExitCodeOfTheFirst) {
-  const Outcome job = run_script(3, "if [ $RANK = 1 ]; then exit 3; fi; exec sleep 100");
-  EXPECT_EQ(job.exit_code, 3);
-  EXPECT_EQ(job.err, "fsdp2 run: rank 1 failed with exit code 3; ending the others\n");
-  EXPECT_LT(job.seconds, 4);
+  Process job(launched(3, {"sh", "-c", "if [ $RANK = 1 ]; then exit 3; fi; exec sleep 100"}),
+              merged());
+  ASSERT_TRUE(job.wait_for_output("ending the others\n", 1));
+  const auto failed = Clock::now();
+  const Outcome outcome = job.wait();
+  EXPECT_LT(seconds_since(failed), 4);
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_EQ(outcome.out, "fsdp2 run: rank 1 failed with exit code 3; ending the others\n");
 }
 
 TEST(RunFailure, BySignalIsNamed) {
@@ -189,8 +200,11 @@ TEST(RunFailure, BySignalIsNamed) {
 }
 
 TEST(RunFailure, LeavesTheOthersTimeToSayWhatTheySaw) {
+  const std::string file = empty_directory() + "/pid";
   const Outcome job =
-      run_script(2, "if [ $RANK = 1 ]; then exit 1; fi; sleep 0.2; echo 'lost rank 1' >&2; exit 4");
+      run_script(2, "if [ $RANK = 1 ]; then echo $$ > " + file + "; exit 1; fi; until [ -s " +
+                        file + " ] && ! kill -0 $(cat " + file +
+                        ") 2> /dev/null; do sleep 0.02; done; echo 'lost rank 1' >&2; exit 4");
   EXPECT_EQ(job.exit_code, 1);
   EXPECT_THAT(job.err, HasSubstr("[rank 0] lost rank 1\n"));
 }
@@ -205,11 +219,18 @@ TEST(RunFailure, KillsRanksThatDoNotEnd) {
 
 // It cannot end by itself, however long it is given.
 TEST(RunFailure, KillsAStoppedRankAtOnce) {
-  const Outcome job = run_script(2, "if [ $RANK = 1 ]; then kill -STOP $$; fi; sleep 0.5; exit 5");
-  EXPECT_EQ(job.exit_code, 5);
-  EXPECT_THAT(job.err, HasSubstr("fsdp2 run: rank 1 was stopped by signal 19"));
-  EXPECT_THAT(job.err, HasSubstr("fsdp2 run: rank 1 is stopped, and is killed\n"));
-  EXPECT_LT(job.seconds, 6);  // else 2.5 s to notice and 5 s to end
+  const std::string go_on = empty_directory() + "/go_on";
+  Process job(launched(2, {"sh", "-c",
+                           "if [ $RANK = 1 ]; then kill -STOP $$; fi; until [ -e " + go_on +
+                               " ]; do sleep 0.02; done; exit 5"}),
+              merged());
+  ASSERT_TRUE(job.wait_for_output("fsdp2 run: rank 1 was stopped by signal 19", 1));
+  write_file(go_on, "");
+  const auto told = Clock::now();
+  const Outcome outcome = job.wait();
+  EXPECT_LT(seconds_since(told), 6);  // else 2.5 s to notice and 5 s to end
+  EXPECT_EQ(outcome.exit_code, 5);
+  EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: rank 1 is stopped, and is killed\n"));
 }
 
 TEST(RunFailure, OfAProgramThatIsNotThere) {
@@ -259,10 +280,12 @@ TEST(RunSignal, ThatEndsRanksGivesTheExitCode) {
 
 // As Ctrl-C does it, for ranks that the first one does not end.
 TEST(RunSignal, InterruptsOnceMoreKillTheRanks) {
-  Process job(launched(2, {"sh", "-c", "trap '' INT; echo ready; exec sleep 100"}), merged());
+  Process job(
+      launched(2, {"sh", "-c", "trap 'echo once' INT; echo ready; while :; do sleep 0.05; done"}),
+      merged());
   ASSERT_TRUE(job.wait_for_output("ready\n", 2));
   kill(job.pid(), SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  ASSERT_TRUE(job.wait_for_output("once\n", 2));
   kill(job.pid(), SIGINT);
   const Outcome outcome = job.wait();
   EXPECT_EQ(outcome.exit_code, 128 + SIGINT);

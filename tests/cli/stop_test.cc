@@ -6,12 +6,14 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/cli/training.h"
+#include "tests/support/free_port.h"
 
 namespace fsdp2::test {
 namespace {
@@ -34,6 +36,23 @@ const Arguments kLongStep = {"--steps", "1", "--grad-accum", "100000", "--global
 
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }
 
+bool has_pending(int pid, int signal) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("ShdPnd:", 0) == 0) {
+      return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+  }
+  return false;  // it has ended
+}
+
+// A process that finds two signals at once takes the one with the lower number first: so the second
+// is not sent before the first was taken.
+void send(int pid, int signal) {
+  kill(pid, signal);
+  EXPECT_TRUE(comes_true([&] { return !has_pending(pid, signal); }));
+}
+
 RunIn merged_with_one_thread() {
   RunIn how = merged();
   how.environment = {{"OMP_NUM_THREADS", "1"}};
@@ -46,7 +65,7 @@ Outcome outcome_of_signals(const Arguments& arguments, const std::vector<int>& s
   EXPECT_TRUE(process.wait_for_output(kBegun, 1));
   for (const int number : signals) {
     pause();
-    kill(process.pid(), number);
+    send(process.pid(), number);
   }
   return process.wait();
 }
@@ -91,6 +110,7 @@ TEST(StopSignal, TheGraceTimeBoundsWhatFollows) {
 // As torchrun and srun start ranks. One of them gets the signal, all stop after the same step.
 TEST(StopSignal, ThatOneRankGetsStopsAllAfterTheSameStep) {
   const std::string folder = empty_directory();
+  const FreePort port;
   std::vector<std::unique_ptr<Process>> ranks;
   for (const char* rank : {"0", "1", "2"}) {
     RunIn how = merged();
@@ -98,7 +118,7 @@ TEST(StopSignal, ThatOneRankGetsStopsAllAfterTheSameStep) {
                        {"WORLD_SIZE", "3"},
                        {"OMP_NUM_THREADS", "1"},
                        {"MASTER_ADDR", "127.0.0.1"},
-                       {"MASTER_PORT", "29517"}};
+                       {"MASTER_PORT", port.text()}};
     const Arguments arguments =
         joined(kShortSteps, {"--global-batch", "3", "--save-dir", folder + "/saved"});
     ranks.push_back(std::make_unique<Process>(training(arguments), how));
@@ -118,9 +138,12 @@ TEST(StopSignal, ThatOneRankGetsStopsAllAfterTheSameStep) {
 }
 
 TEST(StopSignal, EndsARunThatHasNotBegunAtOnce) {
+  const FreePort port;
   RunIn alone = merged();
-  alone.environment = {
-      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29518"}};
+  alone.environment = {{"RANK", "1"},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", port.text()}};
   Process process(training({}), alone);
   std::this_thread::sleep_for(std::chrono::seconds(2));
   kill(process.pid(), SIGTERM);
@@ -141,13 +164,13 @@ TEST(StopSignal, ThatIsIgnoredStaysIgnored) {
   EXPECT_THAT(run.out, Not(HasSubstr("stopped by")));
 }
 
-// A run into a pipe whose reader has left before it begins, by a launcher or without one. more:
-// redirections.
+// A run into a pipe whose reader has left, by a launcher or without one. more: redirections.
 Outcome without_reader(const std::string& more, bool launch) {
-  const std::string command = "{ sleep 0.2; \"$@\" " + more + "; echo code $? >&3; } 3>&2 | true";
+  const std::string command = "exec 3>&2; \"$@\" " + more + "; echo code $? >&3";
   const Arguments train = training({"--steps", "2"});
-  return run(joined({"sh", "-c", command, "sh"}, launch ? launched(1, train) : train),
-             with_variable("OMP_NUM_THREADS", "1"));
+  RunIn how = with_variable("OMP_NUM_THREADS", "1");
+  how.unread = true;
+  return run(joined({"sh", "-c", command, "sh"}, launch ? launched(1, train) : train), how);
 }
 
 class ReaderThatLeaves : public ::testing::TestWithParam<bool> {};

@@ -5,11 +5,13 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,7 +22,6 @@ namespace fsdp2::test {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Arguments = std::vector<std::string>;
@@ -281,22 +282,30 @@ TEST_F(Tokenize, TellsATerminalHowFarItIs) {
   Process tokenize(
       {fsdp2_program(), "tokenize", "--out", out_, "--tokenizer", "bytes", "--records", in_},
       on_terminal(60));
-  std::ofstream records(in_);
-  for (int i = 0; i < 3; ++i) {
-    records << "{\"text\": \"a\"}" << std::endl;
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  }
-  records.close();
+  std::atomic<bool> is_shown{false};
+  std::thread writer([&] {
+    std::fstream records(in_);  // which waits for no reader and is not ended by one that leaves
+    while (!is_shown) {
+      records << "{\"text\": \"a\"}" << std::endl;
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+  });
+  EXPECT_TRUE(tokenize.wait_for_output(" tokens\x1b[K", 1));
+  is_shown = true;
+  writer.join();
   const Outcome outcome = tokenize.wait();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
-  EXPECT_THAT(outcome.out, ContainsRegex("\r[123] rows, .* rows/s, [246] tokens"));
+  std::smatch line;
+  ASSERT_TRUE(std::regex_search(outcome.out, line,
+                                std::regex("\r([0-9]+) rows, [^\r]* rows/s, ([0-9]+) tokens\x1b")));
+  EXPECT_EQ(std::stoi(line[2]), 2 * std::stoi(line[1])) << outcome.out;
 }
 
 TEST_F(Tokenize, LeavesNoHalfFileWhereItIsInterrupted) {
   ASSERT_EQ(mkfifo(in_.c_str(), 0600), 0);
   Process tokenize(
       {fsdp2_program(), "tokenize", "--out", out_, "--tokenizer", "bytes", "--records", in_}, {});
-  std::ofstream records(in_);
+  std::fstream records(in_);  // it may end before the second record comes
   records << "{\"text\": \"a\"}" << std::endl;
   const auto n_files = [&] {
     return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
