@@ -360,8 +360,9 @@ INSTANTIATE_TEST_SUITE_P(OfTwo, DeadRank, testing::Values(0, 1));
 // ---- FSDP2_DEBUG
 
 TEST(DetailedChecks, ChangeNoStep) {
-  const auto arguments = joined(golden_inputs("tiny-llama-gqa-tied"),
-                                {"--steps", "3", "--grad-accum", "2", "--clip", "1", "--save-dir"});
+  const auto arguments =
+      joined(golden_inputs("tiny-llama-gqa-tied"), {"--steps", "3", "--grad-accum", "2", "--clip",
+                                                    "1", "--product-engine", "mkl", "--save-dir"});
   const Training plain =
       train(4, joined(arguments, {empty_directory() + "/a", "--fsdp-size", "2"}));
   const Training checked =

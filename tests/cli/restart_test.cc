@@ -219,7 +219,7 @@ TEST_F(Restart, AJobThatIsKilledAgainAndAgainEndsAsOneThatIsNot) {
   const auto command = launched(2, joined({fsdp2_program(), "train"}, arguments(many)));
   RunIn how;
   how.environment = {{"OMP_NUM_THREADS", "1"}};
-  for (const size_t lines : {40, 90, 170}) {
+  for (const size_t lines : {40, 90, 130}) {
     Process job(command, how);
     while (!fs::exists(metrics()) || lines_of(read_file(metrics())).size() < lines) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

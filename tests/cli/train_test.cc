@@ -113,18 +113,19 @@ TEST(TrainOutput, WithoutALauncherIsAWorldOfOne) {
   EXPECT_EQ(training.steps.size(), 2U);
 }
 
-// But for the gradients that are held at a time.
+// But for the gradients that are planned to be held at a time.
 TEST(TrainOutput, IsTheSameOfUpdatesInBackward) {
-  const auto counted = joined(kShort, {"--memory-step", "1"});
+  const auto counted = joined(kShort, {"--memory-step", "1", "--product-engine", "mkl"});
   for (const int ranks : {1, 2}) {
     const Training plain = train(ranks, counted);
     const Training in_backward = train(ranks, joined(counted, {"--update-in-backward"}));
-    ASSERT_EQ(in_backward.steps.size(), 2U) << in_backward.outcome.err;
+    ASSERT_EQ(plain.outcome.exit_code + in_backward.outcome.exit_code, 0)
+        << in_backward.outcome.err;
     EXPECT_LT(event_of(in_backward, "memory").at("plan").at("gradients").get<int64_t>(),
               event_of(plain, "memory").at("plan").at("gradients").get<int64_t>());
     for (size_t step = 0; step < 2; ++step) {
       for (const char* name : {"loss", "grad_norm", "lr"}) {
-        EXPECT_EQ(in_backward.steps[step].at(name), plain.steps.at(step).at(name)) << name;
+        EXPECT_EQ(in_backward.steps.at(step).at(name), plain.steps.at(step).at(name)) << name;
       }
     }
   }
@@ -214,7 +215,7 @@ TEST(TrainOutput, IsATableToo) {
 }
 
 TEST(TrainOutput, StopsBeforeTheStopStep) {
-  const auto inputs = golden_inputs("tiny-llama");
+  const auto inputs = joined(golden_inputs("tiny-llama"), {"--product-engine", "mkl"});
   const Training whole = train(1, joined(inputs, {"--lr-schedule", "linear", "--steps", "4"}));
   const Training part =
       train(1, joined(inputs, {"--lr-schedule", "linear", "--steps", "4", "--stop-step", "2"}));
