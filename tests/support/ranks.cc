@@ -33,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kRankVariable = "FSDP2_TEST_RANK";
 constexpr const char* kMeetingVariable = "FSDP2_TEST_MEETING";
+constexpr const char* kByFile = "file://";
 constexpr std::chrono::seconds kLimit{240};
 constexpr const char* kSecondsLabel = "seconds in the world: ";
 
@@ -181,7 +182,7 @@ std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptio
   std::string folder = testing::TempDir() + "/ranksXXXXXX";
   FSDP2_CHECK(mkdtemp(folder.data()) != nullptr, Code::kIo, "cannot make the folder {}", folder);
   const auto output = [&](int rank) { return folder + "/output" + std::to_string(rank); };
-  const std::string meeting = "file://" + folder + "/meeting";
+  const std::string meeting = kByFile + folder + "/meeting";
   const auto start = Clock::now();
   std::vector<pid_t> running;
   for (int rank = 0; rank < size; ++rank) {
@@ -214,6 +215,12 @@ std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptio
   }
   std::filesystem::remove_all(folder);
   return ends;
+}
+
+std::string folder_of_ranks() {
+  const char* const meeting = std::getenv(kMeetingVariable);
+  FSDP2_CHECK(meeting != nullptr, Code::kWrongState, "only ranks that were spawned have a folder");
+  return std::filesystem::path(meeting + std::strlen(kByFile)).parent_path();
 }
 
 void run_rank_processes(int size, const RankBody& body, const RankOptions& options) {

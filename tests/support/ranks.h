@@ -40,6 +40,9 @@ struct RankEnd {
 // is killed when all others have ended.
 std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options = {});
 
+// In the body of spawn_ranks: a folder that the ranks share, and that goes with them.
+std::string folder_of_ranks();
+
 // spawn_ranks, expecting that all end well.
 void run_rank_processes(int size, const RankBody& body, const RankOptions& options = {});
 

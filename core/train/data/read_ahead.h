@@ -46,6 +46,8 @@ class ReadAhead {
 
   std::unique_ptr<Worker> worker_;
   pid_t owner_;
+  // Last, so that they go first: a batch that was not begun is dropped once both its future and the
+  // worker let go of it.
   std::deque<std::future<TokenBatch>> batches_;
 };
 

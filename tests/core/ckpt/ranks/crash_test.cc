@@ -300,12 +300,12 @@ TEST_F(Crash, OfOneRankAtAnyMomentIsAnErrorOnTheOtherAndLeavesTheNewestCheckpoin
 }
 
 TEST(CrashProcesses, OfOneRankIsToldToTheOthersAndLeavesNoCheckpoint) {
-  const std::string run = testing::TempDir() + fmt::format("fsdp2-crash-{}", ::getppid());
   RankOptions options;
   options.timeout = std::chrono::milliseconds(2000);
   const std::vector<RankEnd> ends = spawn_ranks(
       3,
-      [&](const std::shared_ptr<World>& world) {
+      [](const std::shared_ptr<World>& world) {
+        const std::string run = folder_of_ranks() + "/run";
         ShardedSaver saver(Mesh::for_fsdp(world, 0));
         const StateDict state = example_state(world->rank(), 3, 1);
         saver.save(state, {run + "/step-00000001"});
@@ -322,7 +322,6 @@ TEST(CrashProcesses, OfOneRankIsToldToTheOthersAndLeavesNoCheckpoint) {
   EXPECT_EQ(ends[0].exit_code, 0) << ends[0].output;
   EXPECT_EQ(ends[1].signal, SIGKILL);
   EXPECT_EQ(ends[2].exit_code, 0) << ends[2].output;
-  std::filesystem::remove_all(run);
 }
 
 }  // namespace

@@ -364,8 +364,8 @@ void limit_file_size(rlim_t bytes) {
 }
 
 TEST(ShardedSaveProcesses, AFullDiskOnOneRankIsToldToAllAndKeepsTheOldCheckpoint) {
-  const std::string run = testing::TempDir() + fmt::format("fsdp2-full-disk-{}", ::getppid());
-  const auto body = [&](const std::shared_ptr<World>& world) {
+  const auto body = [](const std::shared_ptr<World>& world) {
+    const std::string run = folder_of_ranks() + "/run";
     ShardedSaver saver(Mesh::for_fsdp(world, 0));
     saver.save(example_state(world->rank(), 2, 1), {run});
     if (world->rank() == 1) {
@@ -380,18 +380,14 @@ TEST(ShardedSaveProcesses, AFullDiskOnOneRankIsToldToAllAndKeepsTheOldCheckpoint
     EXPECT_THROW(saver.start(example_state(world->rank(), 2, 4), {run}), Error);
     saver.wait();
     EXPECT_TRUE(holds_example(*open_checkpoint(run), 1));
-    world->control().barrier();
-    if (world->rank() == 0) {
-      std::filesystem::remove_all(run);
-    }
   };
   run_rank_processes(2, body);
 }
 
 // Rank 0 keeps the store, from which the others read the outcome, in its process.
 TEST(ShardedSaveProcesses, RankZeroMayEndOnTheOutcome) {
-  const std::string run = testing::TempDir() + fmt::format("fsdp2-leave-{}", ::getppid());
-  const std::vector<RankEnd> ends = spawn_ranks(4, [&](const std::shared_ptr<World>& world) {
+  const std::vector<RankEnd> ends = spawn_ranks(4, [](const std::shared_ptr<World>& world) {
+    const std::string run = folder_of_ranks() + "/run";
     ShardedSaver saver(Mesh::for_fsdp(world, 0));
     saver.save(example_state(world->rank(), 4, 1), {run});
     StateDict state = example_state(world->rank(), 4, 2);
@@ -408,7 +404,6 @@ TEST(ShardedSaveProcesses, RankZeroMayEndOnTheOutcome) {
   for (const RankEnd& end : ends) {
     EXPECT_EQ(end.exit_code, 0) << end.output;
   }
-  std::filesystem::remove_all(run);
 }
 
 }  // namespace

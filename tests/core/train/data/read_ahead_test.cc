@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -116,19 +117,17 @@ TEST_F(ReadAheadTest, ErrorComesWithItsBatchAndThatIsTriedAgain) {
 
 TEST_F(ReadAheadTest, EndsWhileABatchIsInTheMaking) {
   numbers_->hold(true);
-  std::thread release;
   {
     ReadAhead ahead;
-    for (int64_t i = 0; i < 3; ++i) {
-      ahead.add([this, i] { return numbers_->windows({i}, 1); });
-    }
+    ahead.add([this] { return numbers_->windows({0}, 1); });
     EXPECT_TRUE(numbers_->wait_for_calls(1));
-    release = std::thread([this] {
-      std::this_thread::sleep_for(milliseconds(20));
-      numbers_->hold(false);
-    });
+    // When the end has dropped what was not begun, the first one is let go, which it waits for.
+    std::shared_ptr<void> dropped(nullptr, [this](void*) { numbers_->hold(false); });
+    for (int64_t i = 1; i < 3; ++i) {
+      ahead.add([this, i, dropped] { return numbers_->windows({i}, 1); });
+    }
+    dropped.reset();
   }
-  release.join();
   EXPECT_EQ(numbers_->calls(), 1);  // what was not begun was not done
 }
 
