@@ -2,7 +2,6 @@
 // but not crash, hang, run out of memory or fail in another way than by an Error.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -14,6 +13,7 @@
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/ckpt/torch/zip_fixture.h"
 #include "tests/core/exported/program_fixture.h"
+#include "tests/fuzz/memory_disk.h"
 #include "tests/fuzz/mutations.h"
 #include "tests/fuzz/readers.h"
 
@@ -29,13 +29,8 @@ std::string golden(const std::string& name) {
 
 class Mutation : public FileTest {
  protected:
-  // Readers of directories write their files anew for each copy, in memory if possible: a disk
-  // waits for files that are written over.
-  static void SetUpTestSuite() {
-    if (::access("/dev/shm", W_OK) == 0) {
-      ::setenv("TMPDIR", "/dev/shm", /*overwrite=*/1);
-    }
-  }
+  // Readers of directories write their files anew for each copy.
+  static void SetUpTestSuite() { ::setenv("TMPDIR", memory_disk(), /*overwrite=*/1); }
 
   // How many damaged copies the reader took.
   template <typename Reader>

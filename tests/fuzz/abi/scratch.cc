@@ -8,17 +8,13 @@
 #include <system_error>
 
 #include "tests/fuzz/abi/history.h"
+#include "tests/fuzz/memory_disk.h"
 
 namespace fsdp2::fuzz {
 
 namespace {
 
 std::string scratch;
-
-std::string parent() {
-  const char* given = std::getenv("TMPDIR");
-  return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : given != nullptr ? given : "/tmp";
-}
 
 // Threads of a run that has failed may still write there: what they make meanwhile stays.
 void remove_scratch() {
@@ -29,7 +25,7 @@ void remove_scratch() {
 }  // namespace
 
 void enter_scratch() {
-  scratch = parent() + "/abi-fuzz-" + std::to_string(::getpid());
+  scratch = std::string(memory_disk()) + "/abi-fuzz-" + std::to_string(::getpid());
   std::atexit(remove_scratch);
   std::at_quick_exit(remove_scratch);
   remove_scratch();  // what a run of this number that was killed may have left
