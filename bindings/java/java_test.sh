@@ -29,7 +29,7 @@ if [[ -s $work/missing ]]; then echo "Raw.java lacks:"; cat "$work/missing"; exi
 export FSDP2_CACHE=$work/cache OMP_NUM_THREADS=1
 model=tests/parity/golden/models/tiny-llama tokens=tests/parity/golden/tokens/tiny-llama.bin
 run_tests() {  # JAVA [OPTION...]
-  "$@" -Xcheck:jni "-Djava.library.path=$root" -cp "$jar:$tests" io.fsdp2.AllTests $model $tokens 2>&1 | tee "$work/said"
+  "$@" -Xcheck:jni "-Djava.library.path=$root" "-Djava.io.tmpdir=$work" -cp "$jar:$tests" io.fsdp2.AllTests $model $tokens 2>&1 | tee "$work/said"
   if grep -E '^(WARNING|FATAL)' "$work/said"; then exit 1; fi
 }
 run_tests java

@@ -46,7 +46,7 @@ slurmd -D -f "$SLURM_CONF" -N localhost >"$directory/slurmd.out" 2>&1 &
 daemon=$!
 trap 'kill $daemon $controller 2>/dev/null; wait' EXIT
 
-for _ in $(seq 100); do
+for _ in $(seq 400); do
   if sinfo --noheader --format %T 2>/dev/null | grep -q idle; then
     "$@"
     exit

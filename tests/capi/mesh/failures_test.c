@@ -12,16 +12,17 @@
 
 extern char** environ;
 
-enum { kWorld = 3, kTimeoutMs = 3000 };
+enum { kWorld = 3, kTimeoutMs = 3000, kPatientMs = 30000 };
 
-static fsdp2_mesh join(const char* rendezvous, int32_t backend, int rank, int world_size) {
+static fsdp2_mesh join(const char* rendezvous, int32_t backend, int rank, int world_size,
+                       int64_t timeout_ms) {
   fsdp2_mesh_options options = FSDP2_MESH_OPTIONS_INIT;
   fsdp2_mesh mesh = {0};
   options.rendezvous = rendezvous;
   options.backend = backend;
   options.rank = rank;
   options.world_size = world_size;
-  options.timeout_ms = kTimeoutMs;
+  options.timeout_ms = timeout_ms;
   EXPECT_OK(fsdp2_mesh_create(&options, &mesh));
   return mesh;
 }
@@ -185,10 +186,12 @@ static void be_a_rank(const struct scenario* scenario, const char* scheme, int r
   const int32_t backend = scheme[0] == 't' ? FSDP2_BACKEND_AUTO : scenario->backend;
   snprintf(first, sizeof(first), "%s-%s", scheme, scenario->name);
   snprintf(second, sizeof(second), "%s-again", first);
-  mesh = join(first, backend, rank, kWorld);
+  mesh = join(first, backend, rank, kWorld, kTimeoutMs);
   scenario->body(mesh, rank, scenario->culprit);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
-  mesh = join(second, backend, rank > scenario->culprit ? rank - gone : rank, kWorld - gone);
+  /* They come one after the other, as they were told. */
+  mesh = join(second, backend, rank > scenario->culprit ? rank - gone : rank, kWorld - gone,
+              kPatientMs);
   job = start(mesh);
   EXPECT_OK(run_step(&job, 3));
   end(&job);

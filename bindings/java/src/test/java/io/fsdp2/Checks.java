@@ -88,7 +88,7 @@ final class Checks {
 
   /** Waits for the collector to end what nobody closes. */
   static void collect() throws InterruptedException {
-    for (int i = 0; i < 100 && FsdpRuntime.liveHandles() > 0; i++) {
+    for (int i = 0; i < 1000 && FsdpRuntime.liveHandles() > 0; i++) {
       FsdpRuntime.describe(); // a call in which the library lets go of callbacks
       System.gc();
       Thread.sleep(20);

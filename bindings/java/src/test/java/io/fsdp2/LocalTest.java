@@ -164,7 +164,7 @@ public final class LocalTest {
       Tensor.of(new float[] {i});
       constant();
     }
-    for (int i = 0; i < 100 && FsdpRuntime.liveHandles() > 0; i++) {
+    for (int i = 0; i < 1000 && FsdpRuntime.liveHandles() > 0; i++) {
       System.gc();
       Thread.sleep(20);
     }
