@@ -36,7 +36,7 @@ is_program() {  # FILE
 is_for_a_gpu() {  # PROGRAM
   local wanted='NEEDED.*\[libfsdp2\.so'
   [[ $1 != */gpu/* ]] || wanted='NEEDED'
-  readelf --dynamic "$1" 2>/dev/null | grep -q "$wanted"
+  readelf --dynamic "$1" 2>/dev/null | grep "$wanted" >/dev/null
 }
 
 [[ -e $outputs/libfsdp2.so && -e $outputs/cli/fsdp2-train ]] ||

@@ -25,7 +25,7 @@ fi
 if readelf -d "$prefix/bin/fsdp2" | grep NEEDED | grep -E "torch|c10|fsdp2"; then
   fail "the launcher loads more than it needs"
 fi
-"$prefix/bin/fsdp2" --version | grep -q "^libtorch: " || fail "the tool does not run"
+"$prefix/bin/fsdp2" --version | grep "^libtorch: " >/dev/null || fail "the tool does not run"
 [[ $(readlink "$prefix/lib/libfsdp2.so") == libfsdp2.so.0 ]] || fail "libfsdp2.so does not lead to libfsdp2.so.0"
 for page in README mesh shard checkpoint; do
   [[ -s $prefix/share/doc/fsdp2/docs/api/$page.md ]] || fail "the API reference lacks $page.md"
