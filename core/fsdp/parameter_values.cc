@@ -52,10 +52,13 @@ void read_columns(nn::ParameterSource& source, const ShardedParam& param) {
 
 void read_own(nn::ParameterSource& source, const ShardedParam& param) {
   const ShardLayout& layout = param.layout();
-  // ensure_memory() would zero it first, which takes as long as the reading.
+  // local_values() would zero it first, which takes as long as the reading.
   std::optional<nn::MemoryForValues> memory;
-  if (param.is_whole() && nn::has_no_memory(param.unsharded())) {
-    memory.emplace(param.unsharded());
+  if (nn::has_no_memory(param.stored())) {
+    memory.emplace(param.stored());
+    if (!param.is_whole()) {
+      param.padding().zero_();
+    }
   }
   if (layout.dim == 0) {
     source.read(name_in(source, param), layout.global_shape, layout.start, param.local_values());

@@ -93,9 +93,9 @@ void ShardedParam::ensure_memory() const {
               "{}: the mesh's device is meta, whose tensors have shapes and no values: plan the "
               "step, or shard over a mesh of cpu or cuda",
               name());
-  const at::Tensor& memory = whole_ ? unsharded_ : shard_flat_;
-  if (!has_values_ && nn::has_no_memory(memory)) {
+  if (!has_values_ && nn::has_no_memory(stored())) {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    const at::Tensor& memory = stored();
     nn::resize_storage(memory, memory.numel() * static_cast<int64_t>(memory.element_size()));
     memory.zero_();
   }
@@ -114,6 +114,11 @@ const at::Tensor& ShardedParam::shard_flat() const {
 at::Tensor ShardedParam::local_values() const {
   ensure_memory();
   return view_local();
+}
+
+at::Tensor ShardedParam::padding() const {
+  const int64_t used = layout_.local_numel();
+  return shard_flat_.narrow(0, used, layout_.padded_numel() - used);
 }
 
 at::Tensor ShardedParam::view_local() const {

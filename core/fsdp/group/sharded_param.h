@@ -70,6 +70,10 @@ class ShardedParam {
   void mark_has_values(bool has = true) { has_values_ = has; }
   // This rank's chunk without padding as it is stored, outside autograd.
   at::Tensor local_values() const;
+  // What the chunk and its padding are stored in, with no memory before there are values.
+  const at::Tensor& stored() const { return whole_ ? unsharded_ : shard_flat_; }
+  // The elements of stored() behind the chunk, which are to be zeros. REQUIRES: !is_whole()
+  at::Tensor padding() const;
   // Casts the shard, and the compute dtype with it unless one was given. Only while sharded, and
   // without gradients. Optimizers made before keep the old shard. Error: kUnsupported if is_whole()
   // and the compute dtype was given.
