@@ -1,11 +1,16 @@
 #include "core/memory/kept_memory.h"
 
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/Storage.h>
+#include <c10/core/TensorImpl.h>
 #include <pthread.h>
 
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/memory/page_heap.h"
@@ -30,13 +35,13 @@ struct Shared {
   }
 };
 
-void* take(size_t bytes) {
+void* take(size_t bytes, bool* is_zero = nullptr) {
   if (bytes < kLargeBytes) {
     return nullptr;
   }
   Shared& shared = Shared::get();
   const std::lock_guard<std::mutex> lock(shared.mutex);
-  return shared.is_on ? shared.heap.take(bytes) : nullptr;
+  return shared.is_on ? shared.heap.take(bytes, is_zero) : nullptr;
 }
 
 bool is_ours(void* block) {
@@ -67,12 +72,17 @@ void free_block(void* block) {
   }
 }
 
+// A block that take() has given.
+c10::DataPtr noted(void* block, size_t bytes) {
+  c10::profiledCPUMemoryReporter().New(block, bytes);
+  return {block, block, free_block, at::kCPU};
+}
+
 class KeepingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (void* block = take(bytes); block != nullptr) {
-      c10::profiledCPUMemoryReporter().New(block, bytes);
-      return {block, block, free_block, at::kCPU};
+      return noted(block, bytes);
     }
     c10::Allocator& before = *Shared::get().before;
     c10::DataPtr block = before.allocate(bytes);
@@ -123,6 +133,23 @@ void keep_memory(bool on) {
   if (!on) {
     shared.heap.give_back_kept();
   }
+}
+
+at::Tensor zeros_like(const at::Tensor& like, at::ScalarType dtype) {
+  const bool is_plain = like.is_cpu() && like.layout() == c10::kStrided && like.is_contiguous();
+  const size_t bytes = static_cast<size_t>(like.numel()) * c10::elementSize(dtype);
+  bool is_zero = false;
+  void* block = is_plain ? take(bytes, &is_zero) : nullptr;
+  if (block == nullptr) {
+    return at::zeros_like(like, like.options().dtype(dtype));
+  }
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, noted(block, bytes),
+                       c10::GetCPUAllocator(), /*resizable=*/true);
+  const at::Tensor zeros = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::fromScalarType(dtype));
+  zeros.unsafeGetTensorImpl()->set_sizes_contiguous(like.sizes());
+  return is_zero ? zeros : zeros.zero_();
 }
 
 KeptMemory kept_memory() {

@@ -5,6 +5,9 @@
 // are the affair of the allocator that LibTorch had before, whose errors are as they were.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
 #include <cstddef>
 
 namespace fsdp2::memory {
@@ -17,6 +20,10 @@ constexpr size_t kLargeBytes = size_t{1} << 20;
 // Errors: kUnsupported where another library has given LibTorch an allocator that ours cannot stand
 // before.
 void keep_memory(bool on);
+
+// As at::zeros_like. Pages fresh from the system are zeros: large tensors on the host of such pages
+// are not written before they are used.
+at::Tensor zeros_like(const at::Tensor& like, at::ScalarType dtype);
 
 struct KeptMemory {
   bool is_on = false;

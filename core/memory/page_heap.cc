@@ -29,14 +29,18 @@ void* map_pages(size_t size) {
 
 }  // namespace
 
-void* PageHeap::take(size_t bytes) {
+void* PageHeap::take(size_t bytes, bool* is_zero) {
   if (bytes > std::numeric_limits<size_t>::max() / 2) {
     return nullptr;
   }
   const size_t size = rounded_up(bytes, kPage);
   Address begin = take_kept(size);
-  if (begin == 0) {
+  const bool is_fresh = begin == 0;
+  if (is_fresh) {
     begin = take_fresh(size);
+  }
+  if (is_zero != nullptr) {
+    *is_zero = is_fresh;
   }
   if (begin == 0) {
     return nullptr;

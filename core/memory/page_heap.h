@@ -26,8 +26,9 @@ class PageHeap {
   PageHeap(const PageHeap&) = delete;
   PageHeap& operator=(const PageHeap&) = delete;
 
-  // A block of whole pages with any content; null if the system has no more. REQUIRES: bytes > 0
-  void* take(size_t bytes);
+  // A block of whole pages with any content; null if the system has no more. is_zero, if it is
+  // given: whether all of it is fresh from the system, which gives zeros. REQUIRES: bytes > 0
+  void* take(size_t bytes, bool* is_zero = nullptr);
   bool holds(void* block) const { return taken_.count(block) > 0; }
   // REQUIRES: holds(block)
   void give(void* block) noexcept;

@@ -2,11 +2,11 @@
 
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <tuple>
 #include <utility>
 
+#include "core/memory/kept_memory.h"
 #include "core/train/optim/bf16_moments.h"
 
 namespace fsdp2::train {
@@ -60,8 +60,8 @@ AdamWMoments::State& AdamWMoments::make(size_t index, const fsdp::ShardedParam& 
   State& state = state_[index];
   if (!state.exp_avg.defined()) {
     const at::Tensor values = param.sharded().detach();
-    const auto options = values.options().dtype(dtype_of(param));
-    state = {at::zeros_like(values, options), at::zeros_like(values, options),
+    const at::ScalarType dtype = dtype_of(param);
+    state = {memory::zeros_like(values, dtype), memory::zeros_like(values, dtype),
              at::scalar_tensor(0.0, at::device(values.device()).dtype(at::kFloat))};
   }
   return state;

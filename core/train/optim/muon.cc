@@ -1,7 +1,5 @@
 #include "core/train/optim/muon.h"
 
-#include <ATen/ops/zeros_like.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/fsdp/whole_matrices.h"
+#include "core/memory/kept_memory.h"
 #include "core/train/optim/adamw_moments.h"
 #include "core/train/optim/fused_optimizer.h"
 #include "core/train/optim/newton_schulz.h"
@@ -262,7 +261,8 @@ class Muon final : public FusedOptimizer<MuonOptions> {
   const at::Tensor& make_momentum(size_t index) {
     at::Tensor& momentum = momentum_[index];
     if (!momentum.defined()) {
-      momentum = at::zeros_like(params_[index]->sharded().detach());
+      const at::Tensor values = params_[index]->sharded().detach();
+      momentum = memory::zeros_like(values, values.scalar_type());
     }
     return momentum;
   }

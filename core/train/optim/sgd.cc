@@ -2,11 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cstddef>
 #include <utility>
 
+#include "core/memory/kept_memory.h"
 #include "core/train/optim/fused_optimizer.h"
 #include "core/train/optim/option_checks.h"
 
@@ -127,7 +127,8 @@ class Sgd final : public FusedOptimizer<SgdOptions> {
   const at::Tensor& make_momentum(size_t index) {
     at::Tensor& momentum = momentum_[index];
     if (!momentum.defined()) {
-      momentum = at::zeros_like(params_[index]->sharded().detach());
+      const at::Tensor values = params_[index]->sharded().detach();
+      momentum = memory::zeros_like(values, values.scalar_type());
     }
     return momentum;
   }

@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -64,6 +66,48 @@ TEST_F(KeptMemoryTest, SecondUseMakesNoPageFaults) {
   const int64_t before = minor_faults();
   bytes(kSize).fill_(2);
   EXPECT_LT(minor_faults() - before, 16);
+}
+
+// How many pages of a tensor the system has given so far.
+int64_t pages_given(const at::Tensor& tensor) {
+  std::vector<unsigned char> given(static_cast<size_t>(tensor.numel() / ::sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(::mincore(tensor.data_ptr(), tensor.nbytes(), given.data()), 0);
+  return std::count_if(given.begin(), given.end(), [](unsigned char page) { return page & 1; });
+}
+
+TEST_F(KeptMemoryTest, ZerosOfFreshPagesAreNotWritten) {
+  constexpr int64_t kSize = 16 * kMiB;
+  const at::Tensor like = bytes(kSize);
+  const at::Tensor zeros = zeros_like(like, at::kByte);
+  EXPECT_EQ(kept_memory().in_use, static_cast<size_t>(2 * kSize));
+  if (pages_given(like) > 0) {
+    GTEST_SKIP() << "this system does not tell which pages there are";
+  }
+  EXPECT_EQ(pages_given(zeros), 0);
+  EXPECT_TRUE(zeros.eq(0).all().item<bool>());
+}
+
+TEST_F(KeptMemoryTest, ZerosOfMemoryThatWasUsedAreWritten) {
+  const at::Tensor like = at::empty({3, 2 * kMiB}, at::kBFloat16).set_requires_grad(true);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    const void* const used = at::full({3, 2 * kMiB}, 7.0, dtype).data_ptr();
+    const at::Tensor zeros = zeros_like(like, dtype);
+    EXPECT_EQ(zeros.data_ptr(), used);
+    EXPECT_EQ(zeros.sizes(), like.sizes());
+    EXPECT_EQ(zeros.scalar_type(), dtype);
+    EXPECT_FALSE(zeros.requires_grad());
+    EXPECT_TRUE(zeros.eq(0).all().item<bool>());
+  }
+}
+
+TEST_F(KeptMemoryTest, ZerosOfAnyOtherKindAreLibTorchs) {
+  const at::Tensor turned = at::empty({2 * kMiB, 3}, at::kFloat).t();
+  EXPECT_EQ(zeros_like(turned, at::kFloat).strides(), turned.strides());
+  const at::Tensor meta = at::empty({2 * kMiB}, at::device(at::kMeta).dtype(at::kFloat));
+  EXPECT_TRUE(zeros_like(meta, at::kFloat).is_meta());
+  EXPECT_EQ(zeros_like(at::ones({3}), at::kDouble).sum().item<double>(), 0.0);
+  keep_memory(false);
+  EXPECT_TRUE(zeros_like(bytes(2 * kMiB), at::kByte).eq(0).all().item<bool>());
 }
 
 TEST_F(KeptMemoryTest, AnyThreadMayFree) {
