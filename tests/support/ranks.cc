@@ -35,6 +35,7 @@ constexpr const char* kRankVariable = "FSDP2_TEST_RANK";
 constexpr const char* kMeetingVariable = "FSDP2_TEST_MEETING";
 constexpr const char* kByFile = "file://";
 constexpr std::chrono::seconds kLimit{240};
+constexpr std::chrono::seconds kStart{90};  // for all programs of a test
 constexpr const char* kSecondsLabel = "seconds in the world: ";
 
 // The first error, but rather a cause than the news of it on another rank.
@@ -68,6 +69,20 @@ void run_body(const std::shared_ptr<World>& world, const RankBody& body) {
   }
 }
 
+// Time-outs are for ranks that wait for each other, and not for programs that a busy machine is
+// slow to start.
+void wait_until_all_have_started(int rank, int size) {
+  const auto note = [](int of) { return folder_of_ranks() + "/started" + std::to_string(of); };
+  std::ofstream(note(rank)) << "";
+  const auto start = Clock::now();
+  for (int other = 0; other < size; ++other) {
+    while (!std::filesystem::exists(note(other))) {
+      FSDP2_CHECK(Clock::now() - start < kStart, Code::kTimeout, "rank {} has not started", other);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+}
+
 [[noreturn]] void be_a_rank(int rank, int size, const RankBody& body, const RankOptions& options) {
   WorldOptions world_options;
   world_options.backend = options.backend;
@@ -79,6 +94,7 @@ void run_body(const std::shared_ptr<World>& world, const RankBody& body) {
   at::set_num_threads(1);
   Clock::time_point joined;
   try {
+    wait_until_all_have_started(rank, size);
     auto world = World::join(world_options);
     joined = Clock::now();
     run_body(std::exchange(world, nullptr), body);

@@ -177,6 +177,27 @@ static const struct scenario {
 };
 enum { kScenarioCount = sizeof(kScenarios) / sizeof(kScenarios[0]) };
 
+/* Time-outs are for ranks that wait for each other, and not for programs that a busy machine is
+ * slow to start. */
+static void wait_until_all_have_started(const char* scenario, int rank) {
+  int other, ms;
+  for (other = 0; other < kWorld; ++other) {
+    const int number = (rank + other) % kWorld; /* its own first */
+    char name[64];
+    snprintf(name, sizeof(name), "started-%s-%d", scenario, number);
+    if (number == rank) {
+      write_file(temporary_path(name), "", 0);
+    }
+    for (ms = 0; access(temporary_path(name), F_OK) != 0; ms += 2) {
+      if (!EXPECT(ms < kPatientMs)) {
+        fprintf(stderr, "rank %d of %s has not started\n", number, scenario);
+        exit(harness_result());
+      }
+      wait_ms(2);
+    }
+  }
+}
+
 /* The scenario, then a step on a new mesh of those that are left. */
 static void be_a_rank(const struct scenario* scenario, const char* scheme, int rank) {
   char first[1100], second[1200];
@@ -266,6 +287,7 @@ int main(int argc, char** argv) {
     char scheme[1100];
     snprintf(scheme, sizeof(scheme), "file://%s", temporary_path("failures"));
     EXPECT_OK(fsdp2_runtime_set_threads(1));
+    wait_until_all_have_started(kScenarios[atoi(argv[1])].name, atoi(argv[2]));
     be_a_rank(&kScenarios[atoi(argv[1])], scheme, atoi(argv[2]));
     EXPECT(fsdp2_live_handles() == 0);
     return harness_result();
