@@ -1,5 +1,6 @@
 #include "core/nn/seeded_init.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -16,6 +17,7 @@ namespace fsdp2::nn {
 namespace {
 
 constexpr int64_t kBlock = 4096;
+constexpr int64_t kBlocksOfAThread = 16;  // at least: a few hundred us
 constexpr float kUnit = 1.0F / (1 << 24);
 
 // FNV-1a over the name, then the finaliser of SplitMix64 with the seed: 64 well mixed bits.
@@ -75,19 +77,29 @@ template <typename Fill>
 void read_blocks(uint64_t seed, const std::string& name, at::IntArrayRef shape, int64_t first_row,
                  const at::Tensor& out, const Fill& fill) {
   const int64_t row_numel = check_rows(name, shape, first_row, out);
-  const c10::AutoGradMode no_grad(false);
+  if (out.numel() == 0) {
+    return;
+  }
   const uint64_t key = key_of(seed, name);
-  const at::Tensor flat = out.view({-1});
-  // Made on the host whatever out's device is: a seed gives the same values everywhere.
-  const at::Tensor made = at::empty({kBlock}, at::device(at::kCPU).dtype(at::kFloat));
   const int64_t begin = first_row * row_numel;
   const int64_t end = begin + out.numel();
-  for (int64_t index = begin; index < end;) {
-    const int64_t in_block = index % kBlock;
-    const int64_t piece = std::min(kBlock - in_block, end - index);
-    fill(key, index / kBlock, made);
-    flat.narrow(0, index - begin, piece).copy_(made.narrow(0, in_block, piece));
-    index += piece;
+  const auto make = [&](int64_t first_block, int64_t end_block) {
+    const c10::AutoGradMode no_grad(false);  // of this thread
+    const at::Tensor flat = out.view({-1});
+    // Made on the host whatever out's device is: a seed gives the same values everywhere.
+    const at::Tensor made = at::empty({kBlock}, at::device(at::kCPU).dtype(at::kFloat));
+    for (int64_t block = first_block; block < end_block; ++block) {
+      const int64_t first = std::max(begin, block * kBlock);
+      const int64_t piece = std::min(end, (block + 1) * kBlock) - first;
+      fill(key, block, made);
+      flat.narrow(0, first - begin, piece).copy_(made.narrow(0, first - block * kBlock, piece));
+    }
+  };
+  const int64_t end_block = (end + kBlock - 1) / kBlock;
+  if (out.is_cpu()) {
+    at::parallel_for(begin / kBlock, end_block, kBlocksOfAThread, make);
+  } else {
+    make(begin / kBlock, end_block);
   }
 }
 

@@ -1,7 +1,10 @@
 #include "core/nn/seeded_init.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "core/base/error.h"
 #include "tests/core/nn/closeness.h"
@@ -29,6 +32,21 @@ TEST(SeededInit, RowsAreTheSameWhateverTheSplit) {
       EXPECT_TRUE(rows(source, first, count).equal(whole.narrow(0, first, count)));
     }
   }
+}
+
+TEST(SeededInit, RowsAreTheSameWithAnyNumberOfThreads) {
+  const int before = at::get_num_threads();
+  const auto by_threads = [](int threads) {
+    at::set_num_threads(threads);
+    at::Tensor values = at::full({1000, kColumns}, NAN);
+    SeededInit(7).read("layer.weight", {1003, kColumns}, 2, values);
+    return values;
+  };
+  const at::Tensor one = by_threads(1);
+  for (const int threads : {2, 3, 8}) {
+    EXPECT_TRUE(by_threads(threads).equal(one)) << threads;
+  }
+  at::set_num_threads(before);
 }
 
 TEST(SeededInit, AShardWithoutRowsIsFine) { EXPECT_EQ(rows(SeededInit(7), kRows, 0).numel(), 0); }
