@@ -1,6 +1,8 @@
 #include "core/ckpt/safetensors/rows.h"
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -16,27 +18,47 @@ namespace {
 
 // Elements that are converted at a time: the copy stays in the cache.
 constexpr int64_t kConvertedAtOnce = int64_t{1} << 16;
+// What a thread reads at least.
+constexpr int64_t kBytesOfAThread = int64_t{4} << 20;
 
 bool is_convertible(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf ||
          dtype == at::kDouble;
 }
 
-// Converts, or moves to out's device, as many elements as `out` has, from the tensor's byte `first`
-// on.
+// Converts, or moves to out's device, as many elements as `out` has, flat, from the tensor's byte
+// `first` on.
 void read_converted(const ByteSource& source, const SafetensorsEntry& entry, int64_t first,
                     const at::Tensor& out) {
+  const c10::AutoGradMode no_grad(false);  // of this thread
   const int64_t count = out.numel();
   const auto item_size = static_cast<int64_t>(c10::elementSize(entry.dtype));
   const at::Tensor part =
       at::empty({std::min(count, kConvertedAtOnce)}, at::device(at::kCPU).dtype(entry.dtype));
-  const at::Tensor flat = out.view({-1});
   for (int64_t done = 0; done < count;) {
     const int64_t now = std::min(count - done, kConvertedAtOnce);
     source.read(entry.offset + first + done * item_size, now * item_size, part.mutable_data_ptr());
-    flat.narrow(0, done, now).copy_(part.narrow(0, 0, now));
+    out.narrow(0, done, now).copy_(part.narrow(0, 0, now));
     done += now;
   }
+}
+
+// By as many threads as LibTorch has: one copies less than memory gives, and converts even less.
+void read_by_threads(const SafetensorsFile& file, const SafetensorsEntry& entry, int64_t first,
+                     const at::Tensor& out) {
+  const bool is_as_stored = out.scalar_type() == entry.dtype;
+  const auto out_size = static_cast<int64_t>(out.element_size());
+  const auto item_size = static_cast<int64_t>(c10::elementSize(entry.dtype));
+  const at::Tensor flat = out.view({-1});
+  at::parallel_for(0, out.numel(), kBytesOfAThread / out_size, [&](int64_t begin, int64_t end) {
+    const at::Tensor part = flat.narrow(0, begin, end - begin);
+    const int64_t at = first + begin * item_size;
+    if (is_as_stored) {
+      file.read(entry, at, (end - begin) * item_size, part.mutable_data_ptr());
+    } else {
+      read_converted(*file.source(entry), entry, at, part);
+    }
+  });
 }
 
 }  // namespace
@@ -71,10 +93,10 @@ void read_rows(const SafetensorsFile& file, const SafetensorsEntry& entry, at::I
               "{}: the tensor to read into has no memory", name);
 
   const int64_t first = entry.bytes / all_rows * first_row;
-  if (out.is_cpu() && out.scalar_type() == entry.dtype) {
-    file.read(entry, first, static_cast<int64_t>(out.nbytes()), out.mutable_data_ptr());
+  if (out.is_cpu()) {
+    read_by_threads(file, entry, first, out.detach());
   } else {
-    read_converted(*file.source(entry), entry, first, out.detach());
+    read_converted(*file.source(entry), entry, first, out.detach().view({-1}));
   }
 }
 

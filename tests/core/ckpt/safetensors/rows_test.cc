@@ -1,6 +1,7 @@
 #include "core/ckpt/safetensors/rows.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -56,6 +57,29 @@ TEST_F(SafetensorsRows, ConvertsTensorsLargerThanItsBuffer) {
   const at::Tensor out = at::empty({2, 100'000}, at::kDouble);
   read_rows(file, *file.find("a"), {3, 100'000}, "test", 1, out);
   EXPECT_TRUE(out.equal(values.slice(0, 1, 3).to(at::kDouble)));
+}
+
+// With and without checksums, whose blocks do not begin where threads do.
+TEST_F(SafetensorsRows, AreTheSameWithAnyNumberOfThreads) {
+  const int before = at::get_num_threads();
+  const at::Tensor values = at::randn({5000, 1001});
+  for (const bool checked : {true, false}) {
+    std::string bytes = contents(save({{"a", values}}));
+    if (!checked) {
+      bytes.replace(bytes.find(kSafetensorsChecksums), 1, "x");
+    }
+    const SafetensorsFile file(write("file", bytes));
+    EXPECT_EQ(file.find("a")->checksums.empty(), !checked);
+    for (const int threads : {1, 2, 3, 8}) {
+      at::set_num_threads(threads);
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+        const at::Tensor out = at::empty({4990, 1001}, dtype);
+        read_rows(file, *file.find("a"), {5000, 1001}, "test", 7, out);
+        EXPECT_TRUE(out.equal(values.narrow(0, 7, 4990).to(dtype))) << threads;
+      }
+    }
+  }
+  at::set_num_threads(before);
 }
 
 TEST_F(SafetensorsRows, WritesAViewInPlaceAndNothingElse) {
