@@ -43,6 +43,18 @@ constexpr std::array<Architecture, 14> kArchitectures = {{
     {"qwen3_vl", build_qwen3_vl},
 }};
 
+// The files of such weights hold other numbers than the weights, and a saved config.json would
+// announce quantized weights that are not there.
+void refuse_quantized(const ConfigReader& config) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    FSDP2_CHECK(!config.has(key), Code::kUnsupported,
+                "config.json: \"{0}\" is not supported: expected weights that are not quantized "
+                "(transformers makes them: model.dequantize(), then save_pretrained). If the files "
+                "have such weights already, take {0} out of config.json",
+                key);
+  }
+}
+
 }  // namespace
 
 Builder builder_of(const std::string& model_type) {
@@ -63,7 +75,10 @@ std::shared_ptr<nn::Module> build(const std::string& config_json, at::ScalarType
   FSDP2_CHECK(
       dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, Code::kUnsupported,
       "models have parameters of type float32, bfloat16 or float16, not {}", c10::toString(dtype));
-  return builder_of(ConfigReader(config_json).text("model_type"))(config_json, dtype);
+  const ConfigReader config(config_json);
+  const Builder builder = builder_of(config.text("model_type"));
+  refuse_quantized(config);
+  return builder(config_json, dtype);
 }
 
 std::vector<std::string> model_types() {

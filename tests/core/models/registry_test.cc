@@ -246,6 +246,17 @@ TEST(Capabilities, AreRefusedByNameWhereAModuleLacksThem) {
             "path: expected a model that a config.json describes, found TinyBlock, which has none");
 }
 
+TEST(BadConfig, OfQuantizedWeightsIsRefused) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    auto config = small_config();
+    config[key] = nullptr;
+    EXPECT_NO_THROW(build(config.dump()));
+    config[key] = {{"quant_method", "fp8"}};
+    EXPECT_THAT(refusal_of([&] { build(config.dump()); }),
+                HasSubstr(std::string("\"") + key + "\" is not supported: expected weights that"));
+  }
+}
+
 TEST(BadConfig, WithAnUnknownModelTypeListsTheKnownOnes) {
   expect_refused_with({{"model_type", "mamba"}}, Code::kUnsupported,
                       {"\"mamba\"",
