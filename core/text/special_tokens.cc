@@ -1,5 +1,7 @@
 #include "core/text/special_tokens.h"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -47,6 +49,67 @@ void add_tokens(const Json& object, std::map<std::string, std::string>* by_role)
   }
 }
 
+// As transformers reads them: a tokenizer_config.json that lists the added tokens stands alone, and
+// an older one gives way to special_tokens_map.json.
+std::map<std::string, std::string> tokens_by_role(const Json& config, const Json& older) {
+  std::map<std::string, std::string> by_role;
+  if (!config.contains("added_tokens_decoder")) {
+    add_tokens(older, &by_role);
+  }
+  add_tokens(config, &by_role);
+  return by_role;
+}
+
+// As Python sees it: null and 0 are false.
+bool flag_in(const Json& config, const char* key, bool usual) {
+  if (!config.contains(key)) {
+    return usual;
+  }
+  const Json& flag = config[key];
+  return !flag.is_null() && flag != Json(false) && flag != Json(0);
+}
+
+// The classes of transformers that make tokenizer.json's post-processor anew, by "add_bos_token"
+// and "add_eos_token".
+struct TokenizerClass {
+  const char* name;  // without "Fast"
+  bool adds_begin;   // where the key is left out
+  const char* begin;
+  const char* end;
+};
+
+constexpr std::array<TokenizerClass, 5> kClasses = {{
+    {"LlamaTokenizer", true, "<s>", "</s>"},
+    {"CodeLlamaTokenizer", true, "<s>", "</s>"},
+    {"GemmaTokenizer", true, "<bos>", "<eos>"},
+    {"CohereTokenizer", true, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"},
+    {"GPTNeoXTokenizer", false, "<|endoftext|>", "<|endoftext|>"},
+}};
+
+// By the class that tokenizer_config.json names, which also has tokens of its own for roles that
+// nobody names.
+std::optional<Surrounding> surrounding_in(const Json& config,
+                                          std::map<std::string, std::string>* by_role) {
+  const Json name = config.value("tokenizer_class", Json());
+  const auto found = std::find_if(kClasses.begin(), kClasses.end(), [&](const TokenizerClass& one) {
+    return name == one.name || name == std::string(one.name) + "Fast";
+  });
+  if (found == kClasses.end()) {
+    return std::nullopt;
+  }
+  const auto token = [&](const char* role, const char* usual) -> std::string {
+    if (!config.contains(role)) {
+      by_role->emplace(role, usual);
+    }
+    const auto named = by_role->find(role);
+    return named != by_role->end() ? named->second : "";
+  };
+  const std::string begin = token("bos_token", found->begin);
+  const std::string end = token("eos_token", found->end);
+  return Surrounding{flag_in(config, "add_bos_token", found->adds_begin) ? begin : "",
+                     flag_in(config, "add_eos_token", false) ? end : ""};
+}
+
 // One template, or several by name.
 std::string chat_template_in(const Json& config, const std::string& path) {
   const Json chat = config.value("chat_template", Json());
@@ -75,8 +138,8 @@ SpecialTokens read_special_tokens(const std::string& directory) {
   SpecialTokens tokens;
   const std::string config_path = directory + "tokenizer_config.json";
   const Json config = read_object(config_path);
-  add_tokens(config, &tokens.by_role);
-  add_tokens(read_object(directory + "special_tokens_map.json"), &tokens.by_role);
+  tokens.by_role = tokens_by_role(config, read_object(directory + "special_tokens_map.json"));
+  tokens.surrounding = surrounding_in(config, &tokens.by_role);
   tokens.end_id = end_id_in(read_object(directory + "config.json"));
   const std::optional<std::string> own_file = read_if_there(directory + "chat_template.jinja");
   tokens.chat_template = own_file ? *own_file : chat_template_in(config, config_path);

@@ -10,10 +10,17 @@
 
 namespace fsdp2::text {
 
+// What transformers' class of the tokenizer puts around a text, whatever tokenizer.json says.
+struct Surrounding {
+  std::string begin;  // "": nothing
+  std::string end;
+};
+
 struct SpecialTokens {
   std::map<std::string, std::string> by_role;  // "eos_token" -> "</s>"
-  std::optional<int64_t> end_id;               // config.json's, where by_role has no eos_token
-  std::string chat_template;                   // Jinja; "": there is none
+  std::optional<int64_t> end_id;  // config.json's, where by_role has no eos_token that is one
+  std::string chat_template;      // Jinja; "": there is none
+  std::optional<Surrounding> surrounding;  // none: tokenizer.json's
 };
 
 // `directory` has a slash at its end, or is "". Errors: kIo, kCorruptData for a file that is not

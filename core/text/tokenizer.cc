@@ -25,6 +25,11 @@ std::string file_of(const std::string& path) {
   return is_directory ? path + (path.back() == '/' ? "" : "/") + kFileName : path;
 }
 
+std::string shown(const std::string& token) {
+  return nlohmann::json(token).dump(-1, ' ', /*ensure_ascii=*/true,
+                                    nlohmann::json::error_handler_t::replace);
+}
+
 Encoding encode_bytes(std::string_view text) {
   Encoding encoding;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -42,6 +47,18 @@ std::string with_replacements(std::string_view text) {
     text.remove_prefix(*bad + 1);
   }
   return sound.append(text);
+}
+
+// As the library has it, such tokens begin where the text does.
+void put_around(std::optional<int64_t> begin, std::optional<int64_t> end, Encoding* encoding) {
+  if (begin) {
+    encoding->ids.insert(encoding->ids.begin(), static_cast<uint32_t>(*begin));
+    encoding->begins.insert(encoding->begins.begin(), 0);
+  }
+  if (end) {
+    encoding->ids.push_back(static_cast<uint32_t>(*end));
+    encoding->begins.push_back(0);
+  }
 }
 
 std::string decode_bytes(const std::vector<uint32_t>& ids, bool skip_special) {
@@ -95,13 +112,29 @@ Tokenizer::Tokenizer(const std::string& path) : path_(file_of(path)) {
   vocab_size_ = static_cast<int64_t>(handle_->api.vocab_size(handle_->pointer));
   const SpecialTokens tokens = read_special_tokens(path_.substr(0, path_.rfind('/') + 1));
   const auto named = tokens.by_role.find("eos_token");
-  end_token_ = named == tokens.by_role.end() ? tokens.end_id : find_token(named->second);
+  end_token_ = named == tokens.by_role.end() ? std::nullopt : find_token(named->second);
+  end_token_ = end_token_ ? end_token_ : tokens.end_id;
+  if (tokens.surrounding) {
+    around_ = find_around(tokens.surrounding->begin, tokens.surrounding->end);
+  }
   if (!tokens.chat_template.empty()) {
     chat_ = std::make_unique<Chat>(path_, tokens);
   }
 }
 
 Tokenizer::~Tokenizer() = default;
+
+Tokenizer::Around Tokenizer::find_around(const std::string& begin, const std::string& end) const {
+  Around around;
+  const auto find = [&](const std::string& token) {
+    const auto id = token.empty() ? std::nullopt : find_token(token);
+    around.missing = token.empty() || id ? around.missing : token;
+    return id;
+  };
+  around.begin = find(begin);
+  around.end = find(end);
+  return around;
+}
 
 std::optional<int64_t> Tokenizer::find_token(std::string_view token) const {
   if (is_bytes()) {
@@ -118,12 +151,21 @@ Encoding Tokenizer::encode(std::string_view text, Surround surround) const {
   }
   fsdp2_tokenizers_tokens tokens{};
   fsdp2_tokenizers_text error{};
+  const bool is_surrounded = surround == Surround::kYes;
+  FSDP2_CHECK(
+      !is_surrounded || !around_ || around_->missing.empty(), Code::kInvalidArgument,
+      "{}: lacks the token {} that the tokenizer_class in tokenizer_config.json puts around "
+      "a text: expected it, or \"add_bos_token\" and \"add_eos_token\" false",
+      path_, shown(around_->missing));
   const int is_done = handle_->api.encode(handle_->pointer, text.data(), text.size(),
-                                          surround == Surround::kYes ? 1 : 0, &tokens, &error);
+                                          is_surrounded && !around_ ? 1 : 0, &tokens, &error);
   FSDP2_CHECK(is_done != 0, Code::kCorruptData, "{}", taken(error));
   Encoding encoding{{tokens.ids, tokens.ids + tokens.count},
                     {tokens.begins, tokens.begins + tokens.count}};
   handle_->api.free_tokens(tokens);
+  if (is_surrounded && around_) {
+    put_around(around_->begin, around_->end, &encoding);
+  }
   return encoding;
 }
 
@@ -146,9 +188,13 @@ std::string Tokenizer::decode(const std::vector<int64_t>& tokens, bool skip_spec
 }
 
 std::string Tokenizer::chat_text(const std::string& messages, bool opens_answer) const {
-  nlohmann::json context = chat_->variables;
-  context["messages"] = nlohmann::json::parse(messages);
+  // Ordered, as a template may write a message as JSON.
+  nlohmann::ordered_json context = chat_->variables;
+  context["messages"] = nlohmann::ordered_json::parse(messages);
   context["add_generation_prompt"] = opens_answer;
+  // Templates ask whether these are none, which what is not defined is not.
+  context["tools"] = nullptr;
+  context["documents"] = nullptr;
   const std::string variables = context.dump();
   fsdp2_tokenizers_text text{};
   fsdp2_tokenizers_text error{};

@@ -56,12 +56,21 @@ class Tokenizer {
  private:
   struct Handle;
   struct Chat;
+  // Tokens around a text that the files beside tokenizer.json say, where they do.
+  struct Around {
+    std::optional<int64_t> begin;
+    std::optional<int64_t> end;
+    std::string missing;  // what the vocabulary lacks of them
+  };
+
+  Around find_around(const std::string& begin, const std::string& end) const;
 
   std::string path_;
   std::unique_ptr<Handle> handle_;
   std::unique_ptr<Chat> chat_;
   int64_t vocab_size_ = 0;
   std::optional<int64_t> end_token_;
+  std::optional<Around> around_;  // none: those of tokenizer.json
 };
 
 }  // namespace fsdp2::text

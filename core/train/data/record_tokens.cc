@@ -58,14 +58,14 @@ MarkedText joined(const std::vector<RecordPart>& parts) {
   return marked;
 }
 
-nlohmann::json as_json(const Message& message) {
+nlohmann::ordered_json as_json(const Message& message) {
   return {{"role", message.role}, {"content", message.content}};
 }
 
 // An answer is what the template adds to the chat before it, once that is opened for an answer.
 MarkedText by_template(const std::vector<Message>& chat, const text::Tokenizer& tokenizer) {
   MarkedText marked;
-  nlohmann::json messages = nlohmann::json::array();
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const Message& message : chat) {
     const std::string before =
         message.is_answer() ? tokenizer.chat_text(messages.dump(), /*opens_answer=*/true) : "";
@@ -105,7 +105,7 @@ MarkedText text_of_chat(const std::vector<Message>& chat, Taken taken,
     return by_template(chat, tokenizer);
   }
   if (tokenizer.has_chat_template()) {
-    nlohmann::json messages = nlohmann::json::array();
+    nlohmann::ordered_json messages = nlohmann::ordered_json::array();
     for (const Message& message : chat) {
       messages.push_back(as_json(message));
     }

@@ -7,6 +7,8 @@ They lie in golden/<name>: tokenizer.json and tokenizer_config.json as a model's
 
 import json
 import pathlib
+import shutil
+import tempfile
 
 import jinja2
 import tokenizers
@@ -75,6 +77,57 @@ CHATS = [
         {"role": "assistant", "content": "It jumps."},
     ],
     [{"role": "assistant", "content": "Unasked."}],
+]
+
+
+# What templates of models' own ask for beside the messages, and how they write them as JSON.
+TEMPLATES = [
+    (
+        "{% if tools is none and documents is none %}none{% endif %}{% if tools is defined %}, defined{% endif %}"
+        "{% if tools is iterable %}, iterable{% endif %}"
+    ),
+    "{{ messages | tojson }}",
+    "{% for m in messages %}{{ m | tojson(indent=2) }}{{ m.content | tojson(ensure_ascii=true) }}{% endfor %}",
+    (
+        "{{ {'b': [1, 2.5, none, true], 'a': {}} | tojson(sort_keys=true) }}{{ [] | tojson(indent=4) }}"
+        "{{ messages | tojson(separators=(',', ':')) }}"
+    ),
+    "{% for key, value in messages[0].items() %}{{ key }}={{ value }};{% endfor %}",
+    (
+        "{% for m in messages %}\n{%- if m.role == 'assistant' %}\n  {%- generation -%} a {{ m.content }} {% endgeneration %}\n"
+        "{% generation %}{% set x = 1 %} b{% endgeneration %}{{ x is defined }}\n{%- endif %}\n{%- endfor %}\n"
+    ),
+]
+TEMPLATES_CHAT = [
+    {"role": "user", "content": '<b>"it\'s" & more</b>\n\té🙂\u007f\u0001 a\\b/c'},
+    {"role": "assistant", "content": ""},
+]
+
+# Classes of which some put tokens around a text whatever tokenizer.json says, and tokens by role in two files.
+CLASSES = [
+    ({"tokenizer_class": "LlamaTokenizer"}, {}),
+    ({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": False}, {}),
+    ({"tokenizer_class": "LlamaTokenizer", "add_eos_token": True}, {}),
+    ({"tokenizer_class": "LlamaTokenizer", "add_bos_token": None, "add_eos_token": 1}, {}),
+    (
+        {
+            "tokenizer_class": "CodeLlamaTokenizer",
+            "add_bos_token": False,
+            "add_eos_token": True,
+            "eos_token": "<unk>",
+        },
+        {},
+    ),
+    ({"tokenizer_class": "GemmaTokenizer", "add_eos_token": True}, {}),
+    ({"tokenizer_class": "GPTNeoXTokenizerFast"}, {}),
+    ({"tokenizer_class": "GPTNeoXTokenizer", "add_bos_token": True, "add_eos_token": True}, {}),
+    ({"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False}, {}),
+    ({"tokenizer_class": "PreTrainedTokenizerFast"}, {"eos_token": "<unk>"}),
+    ({"tokenizer_class": "LlamaTokenizer"}, {"bos_token": {"content": "<unk>"}}),
+    (
+        {"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": {}},
+        {"bos_token": "<unk>", "eos_token": "<unk>"},
+    ),
 ]
 
 
@@ -200,6 +253,35 @@ def expected_chats(directory):
         }
 
 
+def expected_templates(directory):
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(directory)
+    for template in TEMPLATES:
+        text = tokenizer.apply_chat_template(
+            TEMPLATES_CHAT, chat_template=template, tokenize=False, add_generation_prompt=False
+        )
+        yield {"template": template, "messages": TEMPLATES_CHAT, "text": text}
+
+
+def expected_classes(directory):
+    """Only of a tokenizer that has <s>, </s> and <unk>."""
+    usual = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<unk>"}
+    for config, older in CLASSES:
+        with tempfile.TemporaryDirectory() as scratch:
+            own = pathlib.Path(scratch)
+            shutil.copy(directory / "tokenizer.json", own)
+            whole = usual | config
+            (own / "tokenizer_config.json").write_text(json.dumps(whole))
+            if older:
+                (own / "special_tokens_map.json").write_text(json.dumps(older))
+            tokenizer = transformers.AutoTokenizer.from_pretrained(own)
+            yield {
+                "config": whole,
+                "older": older,
+                "end_token": tokenizer.eos_token_id,
+                "ids": tokenizer("The fox").input_ids,
+            }
+
+
 def main():
     for make in (byte_level, bpe, unigram):
         directory = GOLDEN / make.__name__
@@ -217,6 +299,8 @@ def main():
             "end_token": tokenizer.token_to_id(eos if isinstance(eos, str) else eos["content"]),
             "texts": list(expected_texts(tokenizer)),
             "chats": list(expected_chats(directory)),
+            "templates": list(expected_templates(directory)) if make is byte_level else [],
+            "classes": list(expected_classes(directory)) if make is bpe else [],
         }
         (directory / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
 

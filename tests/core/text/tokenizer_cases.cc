@@ -275,6 +275,44 @@ TEST_F(TokenizerFiles, ImagesAndVideosOfAChatTakeTheTokensOfTheirGrids) {
   EXPECT_THAT(other.message(), HasSubstr("expected the model's own tokenizer"));
 }
 
+// As transformers has them: some classes make tokenizer.json's post-processor anew.
+TEST_F(TokenizerFiles, ClassesAndTokensByRoleAreTransformers) {
+  const Json classes = expected("bpe").at("classes");
+  ASSERT_GT(classes.size(), 8U);
+  for (const Json& one : classes) {
+    const std::string own = directory("bpe", one.at("config"));
+    if (!one.at("older").empty()) {
+      write("model/special_tokens_map.json", one.at("older").dump());
+    }
+    const Tokenizer tokenizer(own);
+    EXPECT_EQ(Json(tokenizer.encode("The fox", Surround::kYes).ids), one.at("ids")) << one;
+    EXPECT_EQ(Json(*tokenizer.end_token()), one.at("end_token")) << one;
+    std::filesystem::remove_all(own);
+  }
+}
+
+// Chats and texts of a file need no such token.
+TEST_F(TokenizerFiles, ClassWhoseTokensAreMissingIsNamedWhereTheyAreNeeded) {
+  const Tokenizer tokenizer(directory("byte_level", {{"tokenizer_class", "LlamaTokenizer"}}));
+  EXPECT_FALSE(tokenizer.encode("a", Surround::kNo).ids.empty());
+  const Error error = error_of([&] { tokenizer.encode("a", Surround::kYes); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("lacks the token \"<s>\" that the tokenizer_class"));
+}
+
+TEST_F(TokenizerFiles, TemplatesHaveWhatTransformersGivesThem) {
+  const Json templates = expected("byte_level").at("templates");
+  ASSERT_GT(templates.size(), 4U);
+  for (const Json& one : templates) {
+    const std::string own = directory("byte_level", {{"chat_template", one.at("template")}});
+    const std::string messages = R"([{"role": "user", "content": )" +
+                                 one.at("messages")[0].at("content").dump() +
+                                 R"(}, {"role": "assistant", "content": ""}])";
+    EXPECT_EQ(Tokenizer(own).chat_text(messages, /*opens_answer=*/false), one.at("text"));
+    std::filesystem::remove_all(own);
+  }
+}
+
 TEST_F(TokenizerFiles, EndIsThatOfTheConfigWhereNoneIsNamed) {
   const std::string own = directory("byte_level");
   EXPECT_FALSE(Tokenizer(own).end_token());
