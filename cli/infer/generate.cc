@@ -11,6 +11,7 @@
 #include "cli/infer/prompts.h"
 #include "cli/infer/sharded_model.h"
 #include "cli/infer/stop_tokens.h"
+#include "cli/infer/unapplied_settings.h"
 #include "cli/library.h"
 #include "cli/token_text.h"
 #include "client/objects.h"
@@ -59,6 +60,10 @@ Generation::Generation(const GenerateOptions& options, const std::vector<PromptL
     const config::TrainOptions& run = options.model.run();
     records_.emplace(lines, options.records, tokenizer_path(run), client::config_path(run));
     prompts_ = records_->tokens(model.vocab_size());
+  }
+  const std::string unapplied = unapplied_settings(options.model.run());
+  if (model.rank() == 0 && !unapplied.empty()) {
+    std::cerr << "fsdp2 generate: " + unapplied + "\n" << std::flush;
   }
   if (options.stop_tokens != kNoStopTokens) {
     stop_tokens_ = options.stop_tokens.empty() ? usual_stop_tokens() : given_stop_tokens();

@@ -4,12 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string>
-#include <system_error>
+
+#include "cli/infer/model_json.h"
 
 namespace fsdp2::cli {
 
@@ -17,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-constexpr uintmax_t kLargestFile = 1 << 20;
 
 bool is_token(const Json& value) { return value.is_number_integer() && value.get<int64_t>() >= 0; }
 
@@ -77,28 +74,6 @@ bool is_special(const Tokenizer& tokenizer, int64_t token) {
   return text(0).empty() && !text(1).empty();
 }
 
-// nullopt if there is no such file.
-std::optional<Json> read_object(const std::string& path) {
-  std::error_code none;
-  if (!fs::is_regular_file(path, none)) {
-    return std::nullopt;
-  }
-  if (fs::file_size(path, none) > kLargestFile) {
-    throw Failure(path + ": is larger than " + std::to_string(kLargestFile) + " bytes");
-  }
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream) {
-    throw Failure(path + ": cannot be read");
-  }
-  Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    throw Failure(path + ": expected a JSON object");
-  }
-  return json;
-}
-
 // A model of several parts may say it of its language model alone.
 Json end_tokens(const Json& config) {
   const Json end = config.value("eos_token_id", Json());
@@ -116,10 +91,10 @@ std::vector<int64_t> stop_tokens_of_model(const config::TrainOptions& run) {
   }
   const fs::path model(run.model);
   std::string path = (model / "generation_config.json").string();
-  std::optional<Json> json = read_object(path);
+  std::optional<Json> json = read_model_json(path);
   if (!json) {  // transformers makes one of config.json then
     path = (model / "config.json").string();
-    json = read_object(path);
+    json = read_model_json(path);
   }
   Json end = json ? end_tokens(*json) : Json();
   if (end == Json(-1)) {  // as some models' files say none

@@ -98,6 +98,25 @@ TEST(Generate, EndsATextAtTheTokensOfGenerationConfig) {
   EXPECT_EQ(first(stop, {"--stop-tokens", "none"}), greedy);
 }
 
+TEST(Generate, SaysWhichSettingsOfGenerationConfigItDoesNotApply) {
+  const auto told = [&](const std::string& config) {
+    const Outcome outcome =
+        infer(2, joined({"generate", "--numbers", "--prompt", "1 2", "--max-new-tokens", "1"},
+                        model_with_generation_config(config)));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.err;
+  };
+  const std::string some = told(
+      R"({"repetition_penalty": 1.05, "suppress_tokens": [3], "temperature": 0.7, "min_p": 0.1})");
+  EXPECT_THAT(some, HasSubstr("generation_config.json: not applied: repetition_penalty, "
+                              "suppress_tokens, min_p\n"));
+  EXPECT_EQ(some.find("not applied"), some.rfind("not applied"));
+  EXPECT_EQ(told(R"({"repetition_penalty": 1.0, "suppress_tokens": null, "num_beams": 1,
+                     "bad_words_ids": [], "sequence_bias": {}, "min_p": null,
+                     "renormalize_logits": false, "do_sample": true, "top_k": 20})"),
+            "");
+}
+
 TEST(Generate, EndsATextAtTheTokensOfConfigWithoutAGenerationConfig) {
   const Json greedy = generated(1, {"--temperature", "0"}).front().at("tokens");
   const std::string model = model_with_generation_config("{}")[1];

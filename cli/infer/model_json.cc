@@ -1,0 +1,41 @@
+#include "cli/infer/model_json.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "cli/library.h"
+
+namespace fsdp2::cli {
+
+namespace {
+
+constexpr uintmax_t kLargestFile = 1 << 20;
+
+}  // namespace
+
+std::optional<nlohmann::json> read_model_json(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) {
+    return std::nullopt;
+  }
+  if (fs::file_size(path, none) > kLargestFile) {
+    throw Failure(path + ": is larger than " + std::to_string(kLargestFile) + " bytes");
+  }
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (!stream) {
+    throw Failure(path + ": cannot be read");
+  }
+  auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    throw Failure(path + ": expected a JSON object");
+  }
+  return json;
+}
+
+}  // namespace fsdp2::cli
