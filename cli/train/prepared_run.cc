@@ -67,6 +67,9 @@ PreparedRun::PreparedRun(const config::Plan& given, const Mesh& on, StartUp& sta
   units = options.pregather ? unit_names(shard) : std::vector<std::string>();
   start_up.ended("optimizer");
   resumed = resume(options, mesh, state());
+  if (given.options.epochs > 0) {
+    check_epochs();
+  }
   check_steps_left();
   start_up.ended("checkpoint");
 }
@@ -97,6 +100,23 @@ void PreparedRun::check_steps_left() const {
                      ": expected a run of more steps, or --resume auto, which ends a finished run "
                      "with exit code 0");
   }
+}
+
+// Steps of other sizes would go through the data more or less often than they were to.
+void PreparedRun::check_epochs() const {
+  const auto data = info_of<fsdp2_loader_info>(fsdp2_loader_get_info, loader.get());
+  const int64_t epoch_windows =
+      options.shuffle ? data.steps_per_epoch * options.global_batch : data.n_windows;
+  const auto& place = resumed.data;
+  if (!place || options.resumes_partially() ||
+      place->has_taken(options.global_batch, epoch_windows)) {
+    return;
+  }
+  throw UsageError("--epochs: the " + std::to_string(place->steps) +
+                   " steps before the checkpoint did not all take --global-batch " +
+                   std::to_string(options.global_batch) +
+                   " windows, so that the steps left are not those of the epochs left: expected "
+                   "the --global-batch of all of them, or --steps");
 }
 
 void PreparedRun::keep_units_within_budget() {

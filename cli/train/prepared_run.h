@@ -56,6 +56,7 @@ struct PreparedRun {
   void check_model();
   void settle_length();
   void check_steps_left() const;
+  void check_epochs() const;
   void keep_units_within_budget();
 };
 

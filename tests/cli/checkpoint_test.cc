@@ -134,6 +134,23 @@ TEST(TrainCheckpoints, AtTheEndAreGoneOnFromWithOtherRanks) {
   }
 }
 
+// Steps of half the windows would be too many by as many as were taken before.
+TEST(TrainCheckpoints, OfOtherBatchesAreNotGoneOnFromInEpochs) {
+  for (const Arguments& order : std::vector<Arguments>{{}, {"--shuffle"}}) {
+    const std::string folder = empty_directory() + "/checkpoint";
+    const Arguments own = joined(joined(golden_inputs("tiny-llama"), order), {"--epochs", "2"});
+    const auto run = [&](const Arguments& more) { return train(1, joined(own, more)); };
+    run({"--global-batch", "24", "--stop-step", "4", "--save-dir", folder});
+    const Training alike = run({"--global-batch", "24", "--grad-accum", "2", "--resume", folder});
+    EXPECT_EQ(alike.outcome.exit_code, 0) << alike.outcome.err;
+    const Training other = run({"--global-batch", "12", "--resume", folder});
+    EXPECT_EQ(other.outcome.exit_code, 2);
+    EXPECT_THAT(other.outcome.err, HasSubstr("--epochs: the 4 steps before the checkpoint did not "
+                                             "all take --global-batch 12 windows"));
+    EXPECT_TRUE(other.steps.empty());
+  }
+}
+
 TEST(TrainCheckpoints, OfAModelAloneGiveItsWeights) {
   const std::string folder = empty_directory();
   for (const char* name : {"/weights.pth", "/weights.safetensors"}) {

@@ -22,6 +22,7 @@ struct Look {
   bool has_run = true;  // and not a model alone
   bool has_optimizer = true;
   std::string damage;  // "": none was seen
+  std::optional<DataPlace> data = {};
 };
 
 bool has_name(const Json& checkpoint, const std::function<bool(const std::string&)>& is_meant) {
@@ -51,9 +52,10 @@ Look look_at(const std::string& path) {
   const std::string found = text_of(fsdp2_checkpoint_find, path.c_str());
   const Json checkpoint = Json::parse(text_of(fsdp2_checkpoint_inspect, found.c_str()));
   const bool optimizer = has_optimizer(checkpoint);
-  return {found, optimizer || has_step(checkpoint), optimizer,
-          checkpoint.at("complete").get<bool>() ? ""
-                                                : "a file is missing or has lost a part of itself"};
+  return {
+      found, optimizer || has_step(checkpoint), optimizer,
+      checkpoint.at("complete").get<bool>() ? "" : "a file is missing or has lost a part of itself",
+      data_place_in(checkpoint)};
 }
 
 // Collective. Returns the library's status; *message is its message.
@@ -103,7 +105,8 @@ Resumed resumed_from(const RunState& state, const Look& checkpoint) {
           (whole ? from + " at step " + std::to_string(step)
                  : from + ", which holds a model alone: its weights, at step 0") +
               partial_story(report),
-          {}};
+          {},
+          whole ? checkpoint.data : std::nullopt};
 }
 
 Resumed resume_from(const std::string& path, const TrainOptions& options, const RunState& state) {

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/library.h"
 #include "cli/train/flags/options.h"
 #include "cli/train/save/checkpoints.h"
+#include "cli/train/save/data_place.h"
 
 namespace fsdp2::cli {
 
@@ -16,6 +18,7 @@ struct Resumed {
   int64_t next_step = 0;
   std::string story;                  // "resuming from DIR at step 100"
   std::vector<std::string> warnings;  // checkpoints that were passed over
+  std::optional<DataPlace> data = {};
 };
 
 // Collective. Does what --resume says, or nothing without it. If the checkpoint holds a model
