@@ -1,6 +1,7 @@
 #include "cli/token_text.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 
@@ -26,6 +27,19 @@ std::vector<int64_t> numbers_in(const std::string& text, const std::string& what
   return numbers;
 }
 
+// The text goes on: as a record's prompt it has no end, which some tokenizers put behind every
+// text. REQUIRES: UTF-8.
+std::vector<int64_t> without_end(const Tokenizer& tokenizer, const std::string& text) {
+  const std::string record = nlohmann::json({{"prompt", text}}).dump();
+  Tensor prompt;
+  check(fsdp2_tokenizer_encode_prompt(tokenizer.get(), record.c_str(), nullptr, nullptr,
+                                      prompt.out(), nullptr, nullptr, nullptr, nullptr, nullptr));
+  const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, prompt.get());
+  std::vector<int64_t> tokens(static_cast<size_t>(info.n_bytes) / sizeof(int64_t));
+  check(fsdp2_tensor_read(prompt.get(), tokens.data(), static_cast<size_t>(info.n_bytes)));
+  return tokens;
+}
+
 }  // namespace
 
 TokenText TokenText::by_tokenizer(const std::string& path) {
@@ -44,10 +58,12 @@ std::vector<int64_t> TokenText::read(const std::string& text, const std::string&
     if (text.find('\0') != std::string::npos) {
       throw Failure(what + ": has a zero byte, which is no text");
     }
-    return encoded(text.size(), [&](int64_t* tokens, size_t cap, size_t* needed) {
+    std::vector<int64_t> tokens = encoded(text.size(), [&](int64_t* tokens, size_t cap,
+                                                           size_t* needed) {
       constexpr int32_t kSurround = 1;
       return fsdp2_tokenizer_encode(tokenizer_.get(), text.c_str(), kSurround, tokens, cap, needed);
     });
+    return tokens.empty() ? tokens : without_end(tokenizer_, text);
   }
   std::vector<int64_t> tokens;
   for (const char c : text) {

@@ -152,6 +152,22 @@ TEST(TokenizerRecords, EndThatIsThereIsNotAddedAgain) {
   EXPECT_TRUE(tokens.is_answer.back());
 }
 
+// As an answer follows on a prompt in training.
+TEST(TokenizerRecords, EndThatTheTokenizerPutsThereIsNotOfAPrompt) {
+  const Tokenizer tokenizer(golden("unigram"));
+  const auto prompt_of = [&](const std::string& line) {
+    return train::read_prompt_tokens(line, &tokenizer).ids;
+  };
+  const auto whole =
+      train::read_record_tokens(R"({"prompt": "the", "response": " word"})", &tokenizer);
+  const auto prompt = prompt_of(R"({"prompt": "the"})");
+  ASSERT_LT(prompt.size(), whole.ids.size());
+  EXPECT_TRUE(std::equal(prompt.begin(), prompt.end(), whole.ids.begin()));
+  EXPECT_EQ(std::count(prompt.begin(), prompt.end(), 1U), 0);
+  const auto own = prompt_of(R"({"prompt": "the</s>"})");  // that the text itself has
+  EXPECT_EQ(std::count(own.begin(), own.end(), 1U), 1);
+}
+
 TEST(TokenizerRecords, AnswersOfAChatAreWhatItsTemplateAddsForThem) {
   EXPECT_EQ(learned(Tokenizer(golden("byte_level")), kChat).first,
             "Go on.<|im_end|>\nNo.<|im_end|>\n");
