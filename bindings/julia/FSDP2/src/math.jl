@@ -47,7 +47,10 @@ Base.Broadcast.broadcastable(x::Tensor) = x
 Base.Broadcast.BroadcastStyle(::Type{Tensor}) = TensorStyle()
 Base.Broadcast.BroadcastStyle(style::TensorStyle, ::Base.Broadcast.BroadcastStyle) = style
 Base.Broadcast.broadcasted(::TensorStyle, f, inputs...) =
-    refuse(FSDP2_E_UNSUPPORTED, "$f has no elementwise form for tensors here: call an operator by its name, op(\"aten::...\", ...)")
+    refuse(FSDP2_E_UNSUPPORTED, any(is_array, inputs) ?
+        "$f: expected tensors and numbers, found an array: Tensor(array) makes a tensor of it" :
+        "$f has no elementwise form for tensors here: call an operator by its name, op(\"aten::...\", ...)")
+is_array(input) = input isa Union{AbstractArray, Base.Broadcast.Broadcasted} # the second is a dotted expression of arrays
 
 Base.:+(a::Tensor, b::Tensor) = op("aten::add.Tensor", a, b)::Tensor
 Base.:-(a::Tensor, b::Tensor) = op("aten::sub.Tensor", a, b)::Tensor

@@ -64,6 +64,7 @@ end
     @test eltype(2 .* x) == Float32 && eltype(2.5 .* Tensor([1])) == Float32 && eltype(Float64.(x)) == Float64
     @test Array(x .^ 2) == a .^ 2
     @test code_of(() -> tan.(x)) == :unsupported && code_of(() -> hypot.(x, 1)) == :unsupported
+    @test all(mixed -> occursin("found an array: Tensor(array)", thrown(mixed).message), (() -> x .+ b, () -> b .* x, () -> x .- (2 .* b)))
     @test Array(x + y) == a + b && Array(x - y) == a - b && Array(-x) == -a && Array(x * y) == a * b
     @test Array(2x) == 2a && Array(x * 2) == 2a && Array(x / 2) == a / 2
     @test Array(x') == a' && Array(permutedims(x, (2, 1))) == a' && Array(transpose(x)) == a'
