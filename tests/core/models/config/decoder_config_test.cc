@@ -115,6 +115,20 @@ TEST(DecoderConfig, HasTheUsualHeadsWhereKeysAreLeftOut) {
   }
 }
 
+// transformers takes such a Mistral for a Ministral.
+TEST(DecoderConfig, OfMistralSaysWhichLayersSlide) {
+  const Json all = {{"sliding_window", 16}, {"num_hidden_layers", 3}};
+  Json some = all;
+  some["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+  const auto windows = [](const DecoderConfig& decoder) {
+    return std::vector<int64_t>{decoder.window_of(0), decoder.window_of(1), decoder.window_of(2)};
+  };
+  EXPECT_EQ(windows(read_with(all, read_mistral_config)), (std::vector<int64_t>{16, 16, 16}));
+  EXPECT_EQ(windows(read_with(some, read_mistral_config)), (std::vector<int64_t>{16, 0, 16}));
+  expect_unsupported({{"layer_types", {"chunked_attention"}}}, {"chunked_attention"},
+                     read_mistral_config);
+}
+
 // Those of transformers 4.57.
 TEST(DecoderConfig, HasMixtralsUsualValuesWhereKeysAreLeftOut) {
   const DecoderConfig decoder =
