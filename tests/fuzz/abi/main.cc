@@ -197,11 +197,13 @@ int run(const Flags& flags) {
 int main(int argc, char** argv) {
   // Libraries read these when the program starts. OpenMP's threads spin at their barriers: where
   // cores are busy, for longer than a call may take. oneDNN and what LibTorch has around it keep
-  // 1024 shapes of products each, some with 250 KB, which would pass for memory that grows.
+  // 1024 shapes of products each, some with 250 KB, which would pass for memory that grows, as
+  // would what malloc keeps for each thread.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
     ::setenv("OMP_WAIT_POLICY", "passive", 1);
     ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16", 1);
     ::setenv("LRU_CACHE_CAPACITY", "16", 1);
+    ::setenv("MALLOC_ARENA_MAX", "1", 1);
     ::execv("/proc/self/exe", argv);
   }
   const fsdp2::fuzz::Flags flags = fsdp2::fuzz::read_flags(argc, argv);
