@@ -62,6 +62,22 @@ StatePath place_of_model(const StateSource& source) {
   return below.empty() ? StatePath() : *below.begin();
 }
 
+// A file that is no checkpoint is somebody's: tokens, too, are in files whose names end in .bin.
+void check_is_not_foreign(const std::string& to) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(to, error)) {
+    return;
+  }
+  try {
+    detect_format(to);
+  } catch (const Error& unknown) {
+    if (unknown.code() == Code::kUnsupported) {
+      fail(Code::kIo, "{}, and would be lost: name a new file, or remove this one first",
+           unknown.message());
+    }
+  }
+}
+
 class Conversion {
  public:
   Conversion(const std::string& from, const std::string& to, const ConvertOptions& options)
@@ -223,6 +239,7 @@ void Conversion::write_tree() {
 }
 
 ConvertResult Conversion::convert() {
+  check_is_not_foreign(to_);
   choose();
   progress_.emplace("checkpoint", "writing " + to_, bytes_to_write());
   if (needs_flat()) {

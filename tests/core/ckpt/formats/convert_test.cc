@@ -79,6 +79,19 @@ TEST_F(Convert, RunOfSeveralRanksBecomesTorchFilesOfEachRank) {
   expect_run(path("ranks"));
 }
 
+TEST_F(Convert, AFileThatIsNoCheckpointIsNotReplaced) {
+  write_run_of_two_ranks();
+  write("tokens.bin", "tokens of somebody");
+  EXPECT_ERROR(convert("tokens.bin", CheckpointFormat::kPth), Code::kIo,
+               path("tokens.bin") + ": is neither a file of torch.save nor safetensors, and would");
+  EXPECT_EQ(contents(path("tokens.bin")), "tokens of somebody");
+  write("run.pth", "");
+  for (int i = 0; i < 2; ++i) {  // an empty file, then a checkpoint
+    convert("run.pth", CheckpointFormat::kPth);
+    expect_run(path("run.pth"));
+  }
+}
+
 // Writes a run that a conversion warns of while it reads it.
 void write_warned_of(const std::string& path, double value) {
   DcpBuilder builder(path);
