@@ -10,6 +10,7 @@
 #include "core/fsdp/whole_matrices.h"
 #include "core/memory/kept_memory.h"
 #include "core/train/optim/adamw_moments.h"
+#include "core/train/optim/float_factor.h"
 #include "core/train/optim/fused_optimizer.h"
 #include "core/train/optim/newton_schulz.h"
 #include "core/train/optim/option_checks.h"
@@ -251,7 +252,7 @@ class Muon final : public FusedOptimizer<MuonOptions> {
     }
     const at::Tensor& param = params_[index]->sharded();
     param.mul_(1.0 - lr * options.weight_decay);
-    param.add_(orthogonal.to(param.device()), -lr * factor);
+    param.add_(orthogonal.to(param.device()), float_factor(-lr * factor));
   }
 
   size_t full_state_bytes_of(size_t index) const override {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/memory/kept_memory.h"
+#include "core/train/optim/float_factor.h"
 #include "core/train/optim/fused_optimizer.h"
 #include "core/train/optim/option_checks.h"
 
@@ -30,7 +31,7 @@ void update_in_fp32(const FusedLists& lists, const SgdOptions& options, double l
       step = step / *scale;
     }
     if (options.weight_decay != 0.0) {
-      step = step.add(param, options.weight_decay);
+      step = step.add(param, float_factor(options.weight_decay));
     }
     if (options.momentum > 0.0) {
       const at::Tensor momentum =
@@ -38,7 +39,7 @@ void update_in_fp32(const FusedLists& lists, const SgdOptions& options, double l
       lists.first_state[i].copy_(momentum);
       step = options.nesterov ? step.add(momentum, options.momentum) : momentum;
     }
-    param.copy_(param.to(at::kFloat).sub_(step, lr));
+    param.copy_(param.to(at::kFloat).sub_(step, float_factor(lr)));
   }
 }
 

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/optim.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/fsdp/fully_shard.h"
@@ -136,6 +138,39 @@ void expect_sgd_in(at::ScalarType dtype, const SgdOptions& options, double ulp) 
         expected = expected.to(dtype).to(at::kDouble);
         EXPECT_TRUE(at::allclose(param->sharded().detach().to(at::kDouble), expected, ulp, ulp))
             << param->name() << " after step " << step;
+      }
+    }
+  });
+}
+
+// The step itself is no error: the next loss is.
+TEST(Optimizer, RatesBeyondFp32MakeValuesThatAreNotFinite) {
+  const double huge = 1e300;
+  const std::vector<std::function<std::unique_ptr<Optimizer>(std::shared_ptr<fsdp::Unit>)>> makers =
+      {[&](auto root) { return make_sgd(std::move(root), {huge, 0.9, huge, true}); },
+       [&](auto root) {
+         AdamWOptions options;
+         options.lr = options.weight_decay = huge;
+         return make_adamw(std::move(root), options);
+       },
+       [&](auto root) {
+         MuonOptions options;
+         options.lr = options.weight_decay = huge;
+         return make_muon(std::move(root), options);
+       }};
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (size_t i = 0; i < makers.size(); ++i) {
+        const auto model = seed(make_linears({8, 17}));
+        model->to(dtype);
+        const auto root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+        const auto optimizer = makers[i](root);
+        for (const fsdp::ShardedParam* param : root->parameters()) {
+          param->sharded().mutable_grad() = at::ones_like(param->sharded());
+        }
+        EXPECT_NO_THROW(optimizer->step()) << i << " " << dtype;
+        EXPECT_FALSE(root->parameters().front()->sharded().isfinite().any().item<bool>())
+            << i << " " << dtype;
       }
     }
   });
