@@ -182,6 +182,9 @@ type StepResult struct {
 // for a language model, nil for one that is left out. The model's output must be its loss. After ErrNotFinite the step can be run
 // again, with another batch.
 func (s *Step) Run(batch ...*Tensor) (StepResult, error) {
+	// A goroutine that has not been scheduled anew for 10 ms is taken for one that is stuck in C: Go's monitor takes its processor away and
+	// looks every 20 us for a while, which is a tenth of the time of small steps.
+	runtime.Gosched()
 	defer runtime.KeepAlive(s)
 	defer runtime.KeepAlive(batch)
 	tensors, err := rawTensors(batch)
