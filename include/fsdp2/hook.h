@@ -27,8 +27,8 @@
 
 FSDP2_BEGIN_DECLS
 
-/* Sets, inside a callback, the text that goes with `status`, one of base.h's other than FSDP2_OK,
- * and returns `status`; any other number is FSDP2_E_INVALID_ARGUMENT. */
+/* Sets, inside a callback, the text that goes with `status`, a status of base.h other than
+ * FSDP2_OK, and returns `status`; any other number is FSDP2_E_INVALID_ARGUMENT. */
 FSDP2_CALL fsdp2_callback_fail(fsdp2_status status, const char* message);
 
 typedef struct fsdp2_all_reduce_info {

@@ -179,8 +179,8 @@ enum { FSDP2_FORWARD_NO_GRAD = 1 };
  *   mask: what attention sees besides the causal order. [B,S], 0 for padding; [B,1 or heads,S,S],
  *     all that is seen; or [n + 1] i64, the boundaries of n sequences packed into the B * S tokens
  *     (0 first, B * S last). Without a mask, positions that do not go on by one begin a sequence.
- * The rope types dynamic and longrope rotate all rows of a forward alike, by its largest position,
- * that of padding included, once that is beyond the trained context, as in transformers. Where
+ * The rope types dynamic and longrope rotate all rows of a forward alike, by the largest position
+ * in it, padding included, once that is beyond the trained context, as in transformers. Where
  * positions make rows of several lengths (packed records), a row's loss then depends on the rows
  * beside it: on the micro batches, the ranks and the batch_size that the batch is shared out by.
  * Unlike transformers' dynamic, no forward depends on those before it.
