@@ -87,11 +87,11 @@ typedef struct fsdp2_step_options {
    * run as without it, the next one is recorded, and later ones are replays of it, for which the
    * host does next to nothing. They differ in nothing else. Each of up to 4 graphs keeps the memory
    * of a step's results; steps of further shapes run as without it. So do, with a warning, those of
-   * a shape that cannot be recorded, because its forward or backward waits for the GPU, say. With
-   * several ranks, forward and backward are called twice to record: once to find that out. A step
-   * whose inputs the host reads (boundaries of packed sequences) or whose units have hooks is not
-   * replayed. Not yet run on a GPU: it is compiled, and its order is proved on recording devices.
-   */
+   * a shape that cannot be recorded, for instance because its forward or backward waits for the
+   * GPU. With several ranks, forward and backward are called once more before they are recorded, to
+   * find that out. A step whose inputs the host reads (boundaries of packed sequences) or whose
+   * units have hooks is not replayed. Not yet run on a GPU: it is compiled, and its order is proved
+   * on recording devices. */
   int32_t cuda_graph;
   int32_t reserved;
 } fsdp2_step_options;
@@ -124,9 +124,9 @@ typedef struct fsdp2_step_result {
  * schedule's peak. FSDP2_E_UNSUPPORTED for FSDP2_LOSS_MEAN_LABELS or a loss_chunk on a module that
  * does not count labels, for vocabulary_last on one without such tables, and for update_in_backward
  * with an optimizer whose ranks work together. So is cuda_graph without GPUs or NCCL, with
- * FSDP2_DEBUG=detail, offload or ranks that share sequences, on a module in which anything is a
- * custom one, whose function a replay would not call (stock layers are recorded), and on one with
- * parameters that are trained and not sharded. */
+ * FSDP2_DEBUG=detail, offload or ranks that share sequences, on a module that is or contains a
+ * custom one, since a replay would not call its function (stock layers can be recorded), and on one
+ * with parameters that are trained and not sharded. */
 FSDP2_CALL fsdp2_step_create(fsdp2_shard shard, fsdp2_optimizer optimizer,
                              const fsdp2_step_options* options /*(opt)*/, fsdp2_step* out);
 /* [c] Takes one step. `batch` holds the inputs of each micro batch in turn: n_batch is accumulate

@@ -43,7 +43,7 @@ class ParamGroup {
     return lane == Lane::kGather ? *gather_comm_ : *reduce_comm_;
   }
   Comm* replicate_comm() const { return replicate_comm_.get(); }  // null: one replica
-  // Of its own collectives (Comm::set_silent).
+  // Silences its own collectives, or lets them be heard again (Comm::set_silent).
   void set_silent(bool flag);
   // Throws if one of its collectives has failed on a stream (Comm::check_streams).
   void check_streams() const;

@@ -41,7 +41,7 @@ class GraphFailure : public ::testing::Test {
   }
   void TearDown() override { set_log_sink(LogLevel::kWarning, {}); }
 
-  // Of graphs.
+  // Those so far.
   std::vector<std::string> take_warnings() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(warnings_, {});
@@ -100,7 +100,7 @@ Told told_by_step(const Job& job, const Batch& batch) {
 
 using InForward = std::function<void(const at::Tensor& x, int rank)>;
 
-// Of steps with graphs, beside those without. Returns how often forward was called with them.
+// Runs steps with graphs beside those without. Returns how often forward was called with them.
 int expect_same_told(const std::shared_ptr<World>& world, const GraphScenario& scenario, int steps,
                      const InForward& in_forward) {
   std::array<Job, 2> jobs;
