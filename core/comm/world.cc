@@ -97,7 +97,7 @@ void meet_as_processes(Links& links, const Place& place) {
   links.store = open_store(place, links.timeout);
   links.patient_store = patient(links.timeout, links.store);
   links.failure = FailureNotice::over_store(
-      links.store, place.rank, place.size,
+      links.store, place.rank, place.size, links.timeout,
       place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);
 }
 

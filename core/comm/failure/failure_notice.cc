@@ -8,8 +8,9 @@ FailureNotice::FailureNotice(std::shared_ptr<FailureBoard> board, RankSet ranks)
     : board_(std::move(board)), ranks_(std::move(ranks)) {}
 
 std::shared_ptr<FailureNotice> FailureNotice::over_store(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size, StoreKeeper keeper) {
-  auto board = std::make_shared<StoreBoard>(store, rank, world_size, keeper);
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
+    std::chrono::milliseconds timeout, StoreKeeper keeper) {
+  auto board = std::make_shared<StoreBoard>(store, rank, world_size, timeout, keeper);
   return std::shared_ptr<FailureNotice>(new FailureNotice(std::move(board), RankSet::all()));
 }
 

@@ -10,6 +10,7 @@
 // The text travels through the store (processes) or a shared object (ranks as threads).
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,8 +28,10 @@ class FailureNotice {
   // These are of all ranks of a job.
   //
   // A watcher thread of this process blocks on the store; it costs nothing while all is well.
+  // timeout: of the watcher's own connection to the store. Errors: kTimeout.
   static std::shared_ptr<FailureNotice> over_store(const c10::intrusive_ptr<c10d::Store>& store,
                                                    int rank, int world_size,
+                                                   std::chrono::milliseconds timeout,
                                                    StoreKeeper keeper = StoreKeeper::kRankZero);
   // For ranks as threads, who share it, and for a world of one rank: there is nobody to tell, but
   // the first failure is remembered.

@@ -17,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::hours kLong{24};  // one wait of a watcher; longer overflows poll(2)
 constexpr std::chrono::milliseconds kPatience{2000};  // with a store that may not answer
-constexpr std::chrono::milliseconds kConnect{4000};   // for the watcher's connection to the store
 constexpr std::chrono::milliseconds kAnswer{1000};    // for a rank to answer a roll call
 
 // Whether the store could be had for it; nobody can be told over one that is lost.
@@ -158,13 +157,13 @@ struct StoreBoard::Watch {
 };
 
 StoreBoard::StoreBoard(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
-                       StoreKeeper keeper)
+                       std::chrono::milliseconds timeout, StoreKeeper keeper)
     : store_(patient(kPatience, store)),
       rank_(rank),
       world_size_(world_size),
       watch_(std::make_shared<Watch>()) {
   watch_->keeper = keeper;
-  std::packaged_task<void()> run([watch = watch_, own = clone_until(Clock::now() + kConnect, store),
+  std::packaged_task<void()> run([watch = watch_, own = clone_until(Clock::now() + timeout, store),
                                   rank] { watch->run(*own, rank); });
   watched_ = run.get_future();
   watcher_ = std::thread(std::move(run));

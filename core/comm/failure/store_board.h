@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <optional>
@@ -31,8 +32,10 @@ enum class StoreKeeper { kRankZero, kLauncher };
 // without it.
 class StoreBoard final : public FailureBoard {
  public:
+  // timeout: of the watcher's own connection to the store, which a busy machine may take long to
+  // make. Errors: kTimeout.
   StoreBoard(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
-             StoreKeeper keeper);
+             std::chrono::milliseconds timeout, StoreKeeper keeper);
   ~StoreBoard() override;
 
   std::optional<std::string> first_among(const RankSet& ranks) const override;

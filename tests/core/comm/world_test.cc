@@ -225,7 +225,7 @@ TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
     place.launcher_hosts_store = true;
     place.key_prefix = "attempt0";
     const auto store = open_store(place, milliseconds(20000));
-    const auto notice = FailureNotice::over_store(store, rank, 2);
+    const auto notice = FailureNotice::over_store(store, rank, 2, milliseconds(20000));
     EXPECT_FALSE(notice->failed());
     c10d::PrefixStore again("again", store);
     meet_at(again, rank, {0, 1}, milliseconds(20000));

@@ -8,13 +8,17 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/comm/failure/roll_call.h"
 #include "tests/core/comm/meet/silent_store.h"
+#include "tests/support/errors.h"
 
 namespace fsdp2 {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTimeout{20000};
 
 void wait_for_failure(const FailureNotice& notice) {
   const auto deadline = Clock::now() + std::chrono::seconds(10);
@@ -27,7 +31,7 @@ std::vector<std::shared_ptr<FailureNotice>> notices(const c10::intrusive_ptr<c10
                                                     int size) {
   std::vector<std::shared_ptr<FailureNotice>> result;
   for (int rank = 0; rank < size; ++rank) {
-    result.push_back(FailureNotice::over_store(store, rank, size));
+    result.push_back(FailureNotice::over_store(store, rank, size, kTimeout));
   }
   return result;
 }
@@ -147,7 +151,7 @@ TEST(FailureNotice, TheLossOfTheStoreIsAFailure) {
   options.isServer = false;
   options.port = server->getPort();
   const auto client = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  const auto notice = FailureNotice::over_store(client, 1, 2);
+  const auto notice = FailureNotice::over_store(client, 1, 2, kTimeout);
   EXPECT_FALSE(notice->failed());
   server.reset();
   wait_for_failure(*notice);
@@ -155,6 +159,34 @@ TEST(FailureNotice, TheLossOfTheStoreIsAFailure) {
   const auto start = Clock::now();
   notice->publish("in vain");
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(1));
+}
+
+// Connections to it come late, as on a machine that is busy.
+class LateStore final : public c10d::HashStore {
+ public:
+  explicit LateStore(std::chrono::milliseconds delay) : delay_(delay) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    std::this_thread::sleep_for(delay_);
+    return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);
+  }
+
+ private:
+  std::chrono::milliseconds delay_;
+};
+
+TEST(FailureNotice, AStoreMayComeAsLateAsTheTimeOutAllows) {
+  const auto store = c10::make_intrusive<LateStore>(std::chrono::milliseconds(4500));
+  const auto notice = FailureNotice::over_store(store, 0, 1, kTimeout);
+  EXPECT_FALSE(notice->failed());
+}
+
+TEST(FailureNotice, AStoreThatComesLaterIsATimeOut) {
+  const auto store = c10::make_intrusive<LateStore>(std::chrono::milliseconds(500));
+  const Error error =
+      error_of([&] { FailureNotice::over_store(store, 0, 1, std::chrono::milliseconds(50)); });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // for the thread left behind
 }
 
 // What a rank goes through on its way out: a roll call, the news, leaving.
@@ -218,7 +250,7 @@ TEST(RollCall, EachCallIsAnsweredAnew) {
 
 TEST(RollCall, ARankThatIsNotThereDoesNotAnswer) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  const auto only = FailureNotice::over_store(store, 1, 1);
+  const auto only = FailureNotice::over_store(store, 1, 1, kTimeout);
   const auto answers = only->roll_call().call({0, 1});
   ASSERT_EQ(answers.size(), 2U);
   EXPECT_FALSE(answers[0].answered);
