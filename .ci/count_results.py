@@ -1,8 +1,9 @@
 """Counts test cases in Bazel's build event file: python3 count_results.py EVENTS.json [LINES]
 
-LINES is a file in which each line that starts with `passed:` or `failed:` counts as a case. Prints each failed target and each skipped test, then `N passed, N failed` as the last line; exits 1 if anything failed or
-nothing ran. A target that writes no report of its own counts as one case. A target skips what it cannot run by printing a line
-that starts with `SKIPPED:` and passing.
+LINES is a file in which each line that starts with `passed:` or `failed:` counts as a case. Prints each failed target, each
+skipped test and each target that passed at a second attempt only, then `N passed, N failed` as the last line; exits 1 if
+anything failed or nothing ran. A target that writes no report of its own counts as one case. A target skips what it cannot run
+by printing a line that starts with `SKIPPED:` and passing.
 """
 
 import json
@@ -67,7 +68,7 @@ def main(path, lines_path=None):
                 broken.append(event["id"]["targetCompleted"]["label"] + " failed to build")
 
     passed = failed = 0
-    for (label, _, _), (_, result) in sorted(results.items()):
+    for (label, _, _), (attempt, result) in sorted(results.items()):
         outputs = {
             output["name"]: output.get("uri", "") for output in result.get("testActionOutput", [])
         }
@@ -96,6 +97,8 @@ def main(path, lines_path=None):
             print(f"skipped: {label}: {counted[2]} cases")
         if not succeeded:
             print(f"failed: {label} ({result.get('status')})")
+        elif attempt > 1:
+            print(f"flaky: {label} passed at attempt {attempt}; what failed before is above")
         passed += counted[0]
         failed += counted[1]
 
