@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/base/error.h"
+#include "core/base/quiet_thread.h"
 #include "core/comm/meet/patience.h"
 
 namespace fsdp2 {
@@ -17,7 +19,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::hours kLong{24};  // one wait of a watcher; longer overflows poll(2)
 constexpr std::chrono::milliseconds kPatience{2000};  // with a store that may not answer
+constexpr std::chrono::milliseconds kLastTry{500};    // with one that has not answered
 constexpr std::chrono::milliseconds kAnswer{1000};    // for a rank to answer a roll call
+// For the others to leave a job that goes well. On a machine that is busy a process may stand still
+// for seconds, amid its last collective too, and then go on.
+constexpr std::chrono::milliseconds kLeaving{15000};
+constexpr std::chrono::milliseconds kLongestPause{20};
 
 // Whether the store could be had for it; nobody can be told over one that is lost.
 template <typename Work>
@@ -70,6 +77,22 @@ Present present_of(c10d::Store& store, int rank) {
   const std::string text = store.get_to_str(present_key(rank));
   const size_t space = text.find(' ');
   return {std::stoll(text.substr(0, space)), text.substr(space + 1)};
+}
+
+// Writes the failure down, unless one that has all of its ranks is there, and tells `found` of
+// those that were there before it, then of it or the one that has its ranks. Then rings all bells.
+void write_down(c10d::Store& store, const Failure& failure, int world_size,
+                const std::function<void(const Failure&)>& found) {
+  const std::string text = to_text(failure);
+  bool is_there = false;
+  for (int64_t n = 1; !is_there; ++n) {
+    const Failure one = failure_of(store.compareSet(failure_key(n), std::string(), text));
+    found(one);
+    is_there = one.ranks.has_all_of(failure.ranks);
+  }
+  for (int rank = 0; rank < world_size; ++rank) {
+    ring(store, rank);
+  }
 }
 
 struct Call {
@@ -158,9 +181,11 @@ struct StoreBoard::Watch {
 
 StoreBoard::StoreBoard(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                        std::chrono::milliseconds timeout, StoreKeeper keeper)
-    : store_(patient(kPatience, store)),
+    : store_(store),
+      view_(patient(kPatience, store)),
       rank_(rank),
       world_size_(world_size),
+      leaving_(std::clamp(timeout, kPatience, kLeaving)),
       watch_(std::make_shared<Watch>()) {
   watch_->keeper = keeper;
   std::packaged_task<void()> run([watch = watch_, own = clone_until(Clock::now() + timeout, store),
@@ -170,23 +195,49 @@ StoreBoard::StoreBoard(const c10::intrusive_ptr<c10d::Store>& store, int rank, i
 }
 
 StoreBoard::~StoreBoard() {
+  if (rank_ == 0 && watch_->keeper == StoreKeeper::kRankZero) {
+    wait_for_the_others();
+  }
   watch_->leaving = true;
-  const auto ended_within = [this](std::chrono::milliseconds time) {
-    return watched_.wait_for(time) == std::future_status::ready;
-  };
-  const bool told = attempt([&] {
-    if (!ended_within(std::chrono::milliseconds(0))) {
-      ring(*store_, rank_);
-    }
-  });
-  if (ended_within(told ? kPatience : std::chrono::milliseconds(0))) {
+  const auto ring_own = [rank = rank_](c10d::Store& store) { ring(store, rank); };
+  const bool told = has_ended_within(std::chrono::milliseconds(0)) ||
+                    attempt([&] { ring_own(*view()); }) || try_once_more(ring_own);
+  if (has_ended_within(told ? kPatience : std::chrono::milliseconds(0))) {
     watcher_.join();
   } else {
     watcher_.detach();
   }
-  if (rank_ == 0) {
-    wait_for_the_others();
-  }
+}
+
+bool StoreBoard::has_ended_within(std::chrono::milliseconds time) const {
+  return watched_.wait_for(time) == std::future_status::ready;
+}
+
+// The store as long as it answers: after one call that it did not answer in time, all fail at once.
+c10::intrusive_ptr<c10d::Store> StoreBoard::view() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return view_;
+}
+
+void StoreBoard::renew_view() {
+  auto view = patient(kPatience, store_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  view_.swap(view);
+}
+
+// Whether the store answers after all: it was the process that stood still, or the store for a
+// moment. If it goes on later, the work is done then, should the process live.
+bool StoreBoard::try_once_more(const std::function<void(c10d::Store&)>& work) noexcept {
+  return attempt([&] {
+    const auto task =
+        std::make_shared<std::packaged_task<void()>>([store = store_, work] { work(*store); });
+    std::future<void> done = task->get_future();
+    start_quiet_thread([task] { (*task)(); }).detach();
+    FSDP2_CHECK(done.wait_for(kLastTry) == std::future_status::ready, Code::kTimeout,
+                "the store does not answer");
+    done.get();
+    renew_view();
+  });
 }
 
 std::optional<std::string> StoreBoard::first_among(const RankSet& ranks) const {
@@ -197,20 +248,18 @@ void StoreBoard::publish(const Failure& failure) noexcept {
   if (watch_->known.has_told(failure.ranks)) {
     return;
   }
-  attempt([&] {
-    const std::string text = to_text(failure);
-    for (int64_t n = 1;; ++n) {
-      const Failure found = failure_of(store_->compareSet(failure_key(n), std::string(), text));
-      watch_->known.publish(found);
-      if (found.ranks.has_all_of(failure.ranks)) {
-        break;
-      }
-    }
-    for (int rank = 0; rank < world_size_; ++rank) {
-      ring(*store_, rank);
-    }
+  const bool told = attempt([&] {
+    write_down(*view(), failure, world_size_,
+               [this](const Failure& found) { watch_->known.publish(found); });
   });
   watch_->known.publish(failure);  // should the store not have answered
+  if (!told && !tells_late_.exchange(true)) {
+    attempt([&] {
+      tells_late_ = !try_once_more([failure, size = world_size_](c10d::Store& store) {
+        write_down(store, failure, size, [](const Failure& /*found*/) {});  // the watcher reads it
+      });
+    });
+  }
 }
 
 void StoreBoard::set_waiting_for(int rank, const std::string& what) noexcept {
@@ -220,11 +269,12 @@ void StoreBoard::set_waiting_for(int rank, const std::string& what) noexcept {
 std::vector<RollCall::Answer> StoreBoard::call(const std::vector<int>& ranks) noexcept {
   std::vector<Answer> answers;
   const bool asked = attempt([&] {
+    const auto store = view();
     std::vector<Call> calls;
     for (const int rank : ranks) {
-      calls.push_back({rank, ring(*store_, rank)});
+      calls.push_back({rank, ring(*store, rank)});
     }
-    answers = collect_answers(*store_, calls);
+    answers = collect_answers(*store, calls);
   });
   if (!asked) {
     return watch_->keeper == StoreKeeper::kRankZero ? std::vector<Answer>{{0, false, ""}}
@@ -236,14 +286,27 @@ std::vector<RollCall::Answer> StoreBoard::call(const std::vector<int>& ranks) no
 }
 
 // Rank 0 keeps the store in most jobs: were it to go first, the others would take a normal end for
-// a failure.
-void StoreBoard::wait_for_the_others() const noexcept {
-  const auto deadline = Clock::now() + kPatience;
-  attempt([&] {
-    while (store_->add("left", 0) < world_size_ - absent_ && Clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+// a failure. It hears of failures meanwhile.
+void StoreBoard::wait_for_the_others() noexcept {
+  const auto start = Clock::now();
+  const auto wait = [&] {
+    const auto store = view();
+    for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+      const bool goes_well = !watch_->known.first_among(RankSet::all()).has_value();
+      const int own = has_ended_within(std::chrono::milliseconds(0)) ? 1 : 0;
+      if (store->add("left", 0) >= world_size_ - 1 + own - absent_ ||
+          Clock::now() >= start + (goes_well ? leaving_ : kPatience)) {
+        return;
+      }
+      std::this_thread::sleep_for(pause);
     }
-  });
+  };
+  if (!attempt(wait)) {  // this process has stood still amid a call
+    attempt([&] {
+      renew_view();
+      wait();
+    });
+  }
 }
 
 }  // namespace fsdp2

@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -29,7 +31,9 @@ enum class StoreKeeper { kRankZero, kLauncher };
 // that need the store no more.
 //
 // A store whose host is stopped does not answer. That costs kPatience once; then the board does
-// without it.
+// without it, except that the first failure is told once the store goes on, if this process lives.
+//
+// Rank 0 ends last where it keeps the store: it waits for the others, up to 15 seconds.
 class StoreBoard final : public FailureBoard {
  public:
   // timeout: of the watcher's own connection to the store, which a busy machine may take long to
@@ -46,13 +50,21 @@ class StoreBoard final : public FailureBoard {
  private:
   struct Watch;
 
-  void wait_for_the_others() const noexcept;
+  bool has_ended_within(std::chrono::milliseconds time) const;  // the watcher
+  c10::intrusive_ptr<c10d::Store> view() const;
+  void renew_view();
+  bool try_once_more(const std::function<void(c10d::Store&)>& work) noexcept;
+  void wait_for_the_others() noexcept;
 
   const c10::intrusive_ptr<c10d::Store> store_;
+  mutable std::mutex mutex_;
+  c10::intrusive_ptr<c10d::Store> view_;  // of the store, whose calls do not hang
   const int rank_;
   const int world_size_;
-  std::atomic<int> absent_{0};          // ranks that did not answer the last roll call
-  const std::shared_ptr<Watch> watch_;  // the watcher may outlive the board
+  const std::chrono::milliseconds leaving_;  // for the others to leave before rank 0
+  std::atomic<int> absent_{0};               // ranks that did not answer the last roll call
+  std::atomic<bool> tells_late_{false};      // or cannot: the store is lost
+  const std::shared_ptr<Watch> watch_;       // the watcher may outlive the board
   std::future<void> watched_;
   std::thread watcher_;
 };
