@@ -23,8 +23,11 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kRetry{10};      // between two looks at what is not there yet
-constexpr milliseconds kReading{1000};  // for the others to read why one has given up
+constexpr milliseconds kRetry{10};  // between two looks at what is not there yet
+// For the others to read why one has given up. Those that are there may stand still for seconds on
+// a busy machine; those that may come yet are waited for in any case.
+constexpr milliseconds kReading{4000};
+constexpr milliseconds kComing{1000};
 
 milliseconds left_until(Clock::time_point deadline) {
   return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
@@ -69,7 +72,7 @@ void give_up(c10d::Store& store, const std::vector<int>& ranks, milliseconds tim
 // Rank 0 may keep the store, and end on what it throws: not before the others have read why, or
 // come to it if how many they are is not known.
 void wait_for_readers(c10d::Store& store, bool more_may_come) {
-  const auto deadline = Clock::now() + kReading;
+  const auto deadline = Clock::now() + (more_may_come ? kComing : kReading);
   const int64_t arrived = store.add("count", 0);
   while ((more_may_come || store.add("read", 0) < arrived) && Clock::now() < deadline) {
     std::this_thread::sleep_for(kRetry);
