@@ -36,6 +36,8 @@ constexpr const char* kMeetingVariable = "FSDP2_TEST_MEETING";
 constexpr const char* kByFile = "file://";
 constexpr std::chrono::seconds kLimit{240};
 constexpr std::chrono::seconds kStart{90};  // for all programs of a test
+constexpr std::chrono::milliseconds kShortTimeout{400};
+constexpr std::chrono::milliseconds kLongTimeout{20000};
 constexpr const char* kSecondsLabel = "seconds in the world: ";
 
 // The first error, but rather a cause than the news of it on another rank.
@@ -189,6 +191,27 @@ void run_ranks(int size, const RankBody& body, const RankOptions& options) {
     rank.join();
   }
   first.rethrow();
+}
+
+std::chrono::milliseconds run_ranks_to_the_time_out(int size, const RankBody& prepare,
+                                                    const RankBody& body, BackendKind backend) {
+  for (const auto timeout : {kShortTimeout, kLongTimeout}) {
+    std::atomic<int> ready{0};
+    const auto noted = [&](const std::shared_ptr<World>& world) {
+      prepare(world);
+      ++ready;
+      body(world);
+    };
+    try {
+      run_ranks(size, noted, {backend, timeout});
+      return timeout;
+    } catch (const Error& error) {
+      if (ready == size || error.code() != Code::kTimeout || timeout == kLongTimeout) {
+        throw;
+      }
+    }
+  }
+  fail(Code::kInternal, "no time-out was long enough");
 }
 
 std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptions& options) {

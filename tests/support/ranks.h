@@ -26,6 +26,13 @@ struct RankOptions {
 // When all have ended, throws the error of the rank that failed first, if any.
 void run_ranks(int size, const RankBody& body, const RankOptions& options = {});
 
+// For what ranks are told once the time-out is over, which is a short one. Where a machine is too
+// busy for all of them to join and to prepare themselves within it, they begin again with a long
+// one. Returns the one that it was. For bodies that do not throw.
+std::chrono::milliseconds run_ranks_to_the_time_out(int size, const RankBody& prepare,
+                                                    const RankBody& body,
+                                                    BackendKind backend = BackendKind::kAuto);
+
 // How a process ended.
 struct RankEnd {
   int exit_code = -1;  // 0: well; 1: an expectation failed; 2: the body threw

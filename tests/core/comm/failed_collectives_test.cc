@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -19,47 +20,63 @@
 namespace fsdp2 {
 namespace {
 
+// A time-out that is long for what does not need it.
+constexpr std::chrono::seconds kLong{60};
+
 // The errors that the ranks of a run get, by rank.
 struct Outcome {
   Code code = Code::kInternal;
   std::string text;
 };
 
-std::vector<Outcome> outcomes(int size, const RankBody& body, const RankOptions& options) {
-  std::vector<Outcome> result(size);
-  std::mutex mutex;
-  run_ranks(
-      size,
-      [&](const std::shared_ptr<World>& world) {
-        try {
-          body(world);
-        } catch (const Error& error) {
-          const std::lock_guard<std::mutex> lock(mutex);
-          result[world->rank()] = {error.code(), error.message()};
-        }
-      },
-      options);
-  return result;
+class Outcomes {
+ public:
+  explicit Outcomes(int size) : outcomes_(size) {}
+
+  RankBody of(const RankBody& body) {
+    return [this, body](const std::shared_ptr<World>& world) {
+      try {
+        body(world);
+      } catch (const Error& error) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        outcomes_[world->rank()] = {error.code(), error.message()};
+      }
+    };
+  }
+  const Outcome& operator[](int rank) const { return outcomes_[rank]; }
+
+ private:
+  std::vector<Outcome> outcomes_;
+  std::mutex mutex_;
+};
+
+// What the first of ranks 0 and 1 says whose time-out is over.
+std::string overdue(const char* collective, int rank, std::chrono::milliseconds timeout) {
+  return fmt::format("{} of group control failed on rank {}: not done within {:.1f} s: ",
+                     collective, rank, std::chrono::duration<double>(timeout).count());
+}
+
+// Comes once the others have given up.
+void come_late(World& world) {
+  while (!world.failure().failed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 TEST(Comm, ALateRankIsATimeOutOnOneAndItsTextOnTheOthers) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
-    const auto start = std::chrono::steady_clock::now();
-    const auto got = outcomes(3,
-                              [](const std::shared_ptr<World>& world) {
-                                if (world->rank() == 2) {
-                                  while (!world->failure().failed()) {
-                                    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-                                  }
-                                }
-                                at::Tensor out = at::empty({3});
-                                world->control().all_gather(out, at::ones({1})).wait();
-                              },
-                              {backend, std::chrono::milliseconds(400)});
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+    Outcomes got(3);
+    const auto timeout = run_ranks_to_the_time_out(
+        3, [](const auto&) {}, got.of([](const std::shared_ptr<World>& world) {
+          if (world->rank() == 2) {
+            come_late(*world);
+          }
+          at::Tensor out = at::empty({3});
+          world->control().all_gather(out, at::ones({1})).wait();
+        }),
+        backend);
     const int first = got[0].code == Code::kTimeout ? 0 : 1;
-    const std::string text = "all_gather of group control failed on rank " + std::to_string(first) +
-                             ": not done within 0.4 s: ";
+    const std::string text = overdue("all_gather", first, timeout);
     EXPECT_EQ(got[first].code, Code::kTimeout);
     EXPECT_EQ(got[first].text.substr(0, text.size()), text);
     EXPECT_EQ(got[1 - first].code, Code::kPeerFailed);
@@ -71,16 +88,16 @@ TEST(Comm, ALateRankIsATimeOutOnOneAndItsTextOnTheOthers) {
 
 void expect_a_failure_to_reach_others(BackendKind backend, int64_t elements) {
   const auto start = std::chrono::steady_clock::now();
-  const auto got = outcomes(3,
-                            [elements](const std::shared_ptr<World>& world) {
-                              if (world->rank() == 1) {
-                                fail(Code::kIo, "the data file is gone");
-                              }
-                              at::Tensor tensor = at::ones({elements});
-                              world->control().all_reduce(tensor, ReduceOp::kSum).wait();
-                            },
-                            {backend, std::chrono::seconds(60)});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  Outcomes got(3);
+  run_ranks(3, got.of([elements](const std::shared_ptr<World>& world) {
+    if (world->rank() == 1) {
+      fail(Code::kIo, "the data file is gone");
+    }
+    at::Tensor tensor = at::ones({elements});
+    world->control().all_reduce(tensor, ReduceOp::kSum).wait();
+  }),
+            {backend, kLong});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong / 2);
   EXPECT_EQ(got[1].code, Code::kIo);
   EXPECT_NE(got[0].code, Code::kInternal);
   EXPECT_NE(got[2].code, Code::kInternal);
@@ -94,20 +111,18 @@ TEST(Comm, ARankThatFailsReachesTheOthersInTheirWait) {
 
 TEST(Comm, AnExchangeThatARankIsLateForIsATimeOutThatNamesIt) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
-    const auto got = outcomes(3,
-                              [](const std::shared_ptr<World>& world) {
-                                if (world->rank() == 2) {
-                                  while (!world->failure().failed()) {
-                                    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-                                  }
-                                }
-                                at::Tensor out = at::empty({3});
-                                world->control().all_to_all(out, at::ones({3})).wait();
-                              },
-                              {backend, std::chrono::milliseconds(400)});
+    Outcomes got(3);
+    const auto timeout = run_ranks_to_the_time_out(
+        3, [](const auto&) {}, got.of([](const std::shared_ptr<World>& world) {
+          if (world->rank() == 2) {
+            come_late(*world);
+          }
+          at::Tensor out = at::empty({3});
+          world->control().all_to_all(out, at::ones({3})).wait();
+        }),
+        backend);
     const int first = got[0].code == Code::kTimeout ? 0 : 1;
-    const std::string text = "all_to_all of group control failed on rank " + std::to_string(first) +
-                             ": not done within 0.4 s: ";
+    const std::string text = overdue("all_to_all", first, timeout);
     EXPECT_EQ(got[first].text.substr(0, text.size()), text);
     EXPECT_NE(got[first].text.find("rank 2 is in no collective"), std::string::npos)
         << got[first].text;
@@ -118,20 +133,20 @@ TEST(Comm, AnExchangeThatARankIsLateForIsATimeOutThatNamesIt) {
 TEST(Comm, APublishedTextReachesTheOthersAndTheWorldIsSpent) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     const auto start = std::chrono::steady_clock::now();
-    const auto got = outcomes(3,
-                              [](const std::shared_ptr<World>& world) {
-                                if (world->rank() == 1) {
-                                  world->failure().publish("rank 1: the data file is gone");
-                                }
-                                at::Tensor tensor = at::ones({3});
-                                try {
-                                  world->control().all_reduce(tensor, ReduceOp::kSum).wait();
-                                } catch (const Error&) {
-                                }
-                                world->control().barrier();
-                              },
-                              {backend, std::chrono::seconds(60)});
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    Outcomes got(3);
+    run_ranks(3, got.of([](const std::shared_ptr<World>& world) {
+      if (world->rank() == 1) {
+        world->failure().publish("rank 1: the data file is gone");
+      }
+      at::Tensor tensor = at::ones({3});
+      try {
+        world->control().all_reduce(tensor, ReduceOp::kSum).wait();
+      } catch (const Error&) {
+      }
+      world->control().barrier();
+    }),
+              {backend, kLong});
+    EXPECT_LT(std::chrono::steady_clock::now() - start, kLong / 2);
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(got[rank].code, Code::kPeerFailed);
       EXPECT_EQ(got[rank].text, "barrier of group control on rank " + std::to_string(rank) +

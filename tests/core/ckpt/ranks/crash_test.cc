@@ -301,7 +301,7 @@ TEST_F(Crash, OfOneRankAtAnyMomentIsAnErrorOnTheOtherAndLeavesTheNewestCheckpoin
 
 TEST(CrashProcesses, OfOneRankIsToldToTheOthersAndLeavesNoCheckpoint) {
   RankOptions options;
-  options.timeout = std::chrono::milliseconds(2000);
+  options.timeout = std::chrono::milliseconds(20000);
   const std::vector<RankEnd> ends = spawn_ranks(
       3,
       [](const std::shared_ptr<World>& world) {
