@@ -9,7 +9,11 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
@@ -21,6 +25,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
+
+// Longer than a process stands still on a machine that is busy: all collectives end within it but
+// those that are meant not to.
+constexpr seconds kTimeout{10};
+// After it: a rank asks the others where they are, and leaves the world. It may stand still, too.
+constexpr int kLate = 15;
 
 // Runs the call, which must fail; prints the error for the parent to look at.
 void print_error_of(const std::function<void()>& call) {
@@ -34,6 +44,19 @@ void print_error_of(const std::function<void()>& call) {
                 error.message().c_str());
   }
   std::fflush(stdout);
+}
+
+// A rank that has been told says so. Rank 0, which keeps the store, stays until all of these have:
+// also one that stands still meanwhile then hears what the others have.
+void stay_until_told(const World& world, const std::vector<int>& ranks) {
+  const auto note = [](int rank) { return folder_of_ranks() + "/told" + std::to_string(rank); };
+  std::ofstream(note(world.rank())) << "";
+  const auto deadline = Clock::now() + seconds(30);
+  for (const int other : ranks) {
+    while (world.rank() == 0 && !std::filesystem::exists(note(other)) && Clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
 }
 
 void all_gather(Comm& comm) {
@@ -78,7 +101,7 @@ TEST(Processes, ANormalEndIsSilentAndQuickWhoeverLeavesFirst) {
                                   std::this_thread::sleep_for(milliseconds(300 * world->rank()));
                                   EXPECT_FALSE(world->failure().failed());
                                 },
-                                {BackendKind::kAuto, seconds(20)});
+                                {BackendKind::kAuto, seconds(60)});
   for (const RankEnd& end : ends) {
     EXPECT_EQ(end.exit_code, 0);
     EXPECT_EQ(end.output.find("failed"), std::string::npos) << end.output;
@@ -94,6 +117,7 @@ TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
                                     raise(SIGKILL);
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
+                                  stay_until_told(*world, {2});
                                 },
                                 {BackendKind::kAuto, seconds(60)});
   EXPECT_EQ(ends[1].signal, SIGKILL);
@@ -101,8 +125,11 @@ TEST(Processes, AKilledRankIsAnErrorOnTheOthersAtOnce) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
         << ends[rank].output;
-    EXPECT_NE(ends[rank].output.find("rank 1 does not answer: it has ended, or is stopped"),
-              std::string::npos)
+    // On a busy machine nobody but the transport may say who it is.
+    EXPECT_TRUE(ends[rank].output.find("rank 1 does not answer: it has ended, or is stopped") !=
+                    std::string::npos ||
+                ends[rank].output.find("the process of rank 1 of the group has ended") !=
+                    std::string::npos)
         << ends[rank].output;
     EXPECT_LT(ends[rank].seconds, 30);
   }
@@ -136,13 +163,14 @@ TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
                                     raise(SIGSTOP);
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
+                                  stay_until_told(*world, {1});
                                 },
-                                {BackendKind::kAuto, milliseconds(3000)});
+                                {BackendKind::kAuto, kTimeout});
   EXPECT_EQ(ends[2].signal, SIGKILL);
   bool timed_out = false;
   for (const int rank : {0, 1}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 8);  // with the 5 s that a late rank may cost
+    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
     timed_out |= ends[rank].output.find("402 after ") != std::string::npos;
     EXPECT_NE(ends[rank].output.find("rank 2 does not answer"), std::string::npos)
         << ends[rank].output;
@@ -160,14 +188,14 @@ TEST(Processes, AStoppedRankZeroIsATimeOutThatNamesIt) {
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
                                 },
-                                {BackendKind::kAuto, milliseconds(3000)});
+                                {BackendKind::kAuto, kTimeout});
   EXPECT_EQ(ends[0].signal, SIGKILL);
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("402 after "), std::string::npos) << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("rank 0 does not answer"), std::string::npos)
         << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 3 + 5);
+    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
   }
 }
 
@@ -180,12 +208,12 @@ void expect_no_group_with_a_stopped_rank_zero(BackendKind backend) {
                                   }
                                   print_error_of([&] { all_gather(mesh->comm(0, Lane::kReduce)); });
                                 },
-                                {backend, milliseconds(2000)});
+                                {backend, kTimeout});
   EXPECT_EQ(ends[0].signal, SIGKILL);
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("402 after "), std::string::npos) << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 2 + 5);  // the error, then leaving the world
+    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
   }
 }
 
@@ -197,23 +225,24 @@ TEST(Processes, AStoppedRankZeroHoldsNobodyUpWhoMakesAGroupOfGloo) {
   expect_no_group_with_a_stopped_rank_zero(BackendKind::kGloo);
 }
 
-TEST(Processes, ARankThatSleepsPastTheTimeOutIsNamedAndLifeGoesOn) {
+TEST(Processes, ARankThatComesAfterTheTimeOutIsNamedAndLifeGoesOn) {
   const auto ends = spawn_ranks(3,
                                 [](const std::shared_ptr<World>& world) {
                                   all_gather(world->control());
-                                  if (world->rank() == 2) {
-                                    std::this_thread::sleep_for(milliseconds(3500));
+                                  while (world->rank() == 2 && !world->failure().failed()) {
+                                    std::this_thread::sleep_for(milliseconds(20));
                                   }
                                   print_error_of([&] { all_gather(world->control()); });
+                                  stay_until_told(*world, {1, 2});
                                   // The process goes on to another world.
                                   const auto lone = Mesh::create(
                                       World::join({BackendKind::kAuto, "", 0, 1}), {1}, {"dp"});
                                   all_gather(lone->comm(0, Lane::kGather));
                                 },
-                                {BackendKind::kAuto, milliseconds(2000)});
+                                {BackendKind::kAuto, kTimeout});
   for (const int rank : {0, 1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 2 + 5);
+    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
     EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
         << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("rank 2 is in no collective"), std::string::npos)
@@ -222,19 +251,31 @@ TEST(Processes, ARankThatSleepsPastTheTimeOutIsNamedAndLifeGoesOn) {
 }
 
 TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
-  const auto ends = spawn_ranks(
-      3,
-      [](const std::shared_ptr<World>& world) {
-        all_gather(world->control());
-        if (world->rank() == 1) {
-          std::this_thread::sleep_for(milliseconds(200));
-          world->failure().publish("rank 1: the data file is gone");
-          std::this_thread::sleep_for(seconds(4));  // alive, and with its connections open
-          return;
-        }
-        print_error_of([&] { all_gather(world->control()); });
-      },
-      {BackendKind::kAuto, seconds(60)});
+  const auto ends =
+      spawn_ranks(3,
+                  [](const std::shared_ptr<World>& world) {
+                    const auto note = [](int rank) {
+                      return folder_of_ranks() + "/told" + std::to_string(rank);
+                    };
+                    all_gather(world->control());
+                    if (world->rank() != 1) {
+                      print_error_of([&] { all_gather(world->control()); });
+                      std::ofstream(note(world->rank())) << "";
+                      return;
+                    }
+                    std::this_thread::sleep_for(milliseconds(200));
+                    world->failure().publish("rank 1: the data file is gone");
+                    // Alive, and with its connections open, until the others have been freed.
+                    const auto deadline = Clock::now() + seconds(30);
+                    for (const int other : {0, 2}) {
+                      while (!std::filesystem::exists(note(other)) && Clock::now() < deadline) {
+                        std::this_thread::sleep_for(milliseconds(5));
+                      }
+                      EXPECT_TRUE(std::filesystem::exists(note(other))) << other;
+                    }
+                  },
+                  {BackendKind::kAuto, seconds(60)});
+  EXPECT_EQ(ends[1].exit_code, 0) << ends[1].output;
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(
@@ -242,7 +283,6 @@ TEST(Processes, AFailureReachesTheOthersWithItsTextAndFreesThem) {
         std::string::npos)
         << ends[rank].output;
   }
-  EXPECT_LT(ends[2].seconds, ends[1].seconds - 1);  // did not have to wait for rank 1's end
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -12,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/comm/meet/place.h"
@@ -24,6 +26,9 @@ namespace fsdp2 {
 namespace {
 
 using std::chrono::milliseconds;
+
+// For ranks that come, on a machine that is busy, and for those that wait in vain for another.
+constexpr milliseconds kTimeToCome{7000};
 
 // Where ranks meet that are given this port.
 std::string url_of(const test::FreePort& port) { return "tcp://127.0.0.1:" + port.text(); }
@@ -81,23 +86,20 @@ TEST(World, ThreadsThatDoNotComeAreNamed) {
 }
 
 TEST(World, ThreadsThatContradictEachOtherAreNamed) {
-  std::string texts[2];
   std::promise<void> joins;
   together({[&] {
               joins.set_value();
-              texts[0] = error_of([] {
-                           World::join(options("thread://odd", 0, 2, milliseconds(3000)));
-                         }).message();
+              EXPECT_EQ(World::join(options("thread://odd", 0, 2))->rank(), 0);
             },
             [&] {
               joins.get_future().wait();
               std::this_thread::sleep_for(milliseconds(500));
               EXPECT_EQ(error_of([] { World::join(options("thread://odd", 1, 3)); }).message(),
                         "thread://odd: rank 1 says that there are 3 ranks, another one said 2");
-              texts[1] = error_of([] { World::join(options("thread://odd", 0, 2)); }).message();
+              EXPECT_EQ(error_of([] { World::join(options("thread://odd", 0, 2)); }).message(),
+                        "thread://odd: rank 0 is there already");
+              EXPECT_EQ(World::join(options("thread://odd", 1, 2))->rank(), 1);
             }});
-  EXPECT_EQ(texts[0], "thread://odd: 1 of 2 ranks came within 3.0 s, missing: 1");
-  EXPECT_EQ(texts[1], "thread://odd: rank 0 is there already");
 }
 
 TEST(World, ANameOfThreadsIsFreeAgainOnceAllHaveCome) {
@@ -154,7 +156,7 @@ TEST(World, ARankMissingAtATcpStoreIsNamedByAllOthers) {
     EXPECT_EQ(error.code(), Code::kTimeout);
     EXPECT_NE(error.message().find("missing: 2"), std::string::npos) << error.message();
   };
-  together({[&] { rank(0, milliseconds(1500)); }, [&] { rank(1, milliseconds(10000)); }});
+  together({[&] { rank(0, kTimeToCome); }, [&] { rank(1, 3 * kTimeToCome); }});
 }
 
 TEST(World, RankZeroMissingAtATcpStoreIsNamed) {
@@ -176,7 +178,7 @@ TEST(World, AServiceThatNeverAnswersIsATimeOut) {
             "127.0.0.1:" + port.text() +
                 " accepts connections but does not answer as a store: rank 0 is stopped, or "
                 "another service listens there");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST(World, ARankThatCameTwiceIsNamed) {
@@ -185,7 +187,7 @@ TEST(World, ARankThatCameTwiceIsNamed) {
   int named = 0;
   const auto rank = [&](int number) {
     const Error error =
-        error_of([&] { World::join(options(url_of(port), number, 3, milliseconds(1500))); });
+        error_of([&] { World::join(options(url_of(port), number, 3, kTimeToCome)); });
     const std::lock_guard<std::mutex> lock(mutex);
     named += error.message().find(
                  "missing: 2; rank 1 came twice: do two processes have the same "
@@ -200,13 +202,37 @@ TEST(World, RanksThatCountDifferentlyAreToldAtOnce) {
   const auto start = std::chrono::steady_clock::now();
   const auto rank = [&](int number, int size) {
     const Error error =
-        error_of([&] { World::join(options(url_of(port), number, size, milliseconds(20000))); });
+        error_of([&] { World::join(options(url_of(port), number, size, milliseconds(60000))); });
     EXPECT_EQ(error.code(), Code::kInvalidArgument);
     EXPECT_NE(error.message().find("is WORLD_SIZE the same for all of them?"), std::string::npos)
         << error.message();
   };
   together({[&] { rank(0, 3); }, [&] { rank(1, 2); }});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+// Rank 0 may keep the store. Rank 1 stands still for a moment, as on a machine that is busy.
+TEST(World, ARankThatGivesUpStaysUntilTheOthersHaveReadWhy) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::promise<void> has_come;
+  const auto give_up = [&](int rank, const std::function<void()>& look) {
+    return error_of([&] { meet_at(*store, rank, {0, 1, 2}, milliseconds(500), look); }).code();
+  };
+  together({[&] {
+              has_come.get_future().wait();
+              EXPECT_EQ(give_up(0, {}), Code::kTimeout);
+              EXPECT_EQ(store->add("read", 0), 2);
+            },
+            [&] {
+              bool is_first = true;
+              const auto look = [&] {
+                if (std::exchange(is_first, false)) {
+                  has_come.set_value();
+                  std::this_thread::sleep_for(milliseconds(3000));
+                }
+              };
+              EXPECT_EQ(give_up(1, look), Code::kTimeout);
+            }});
 }
 
 TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
@@ -246,11 +272,11 @@ TEST(World, AGroupThatARankDoesNotMakeNamesIt) {
               }
               const Error error = error_of([&] { world->make_comm("extra", {0, 1, 2}, at::kCPU); });
               EXPECT_TRUE(error.code() == Code::kTimeout || error.code() == Code::kPeerFailed);
-              EXPECT_NE(error.message().find("2 of 3 ranks came within 1.5 s, missing: 1"),
+              EXPECT_NE(error.message().find("2 of 3 ranks came within 7.0 s, missing: 1"),
                         std::string::npos)
                   << error.message();
             },
-            {BackendKind::kGloo, milliseconds(1500)});
+            {BackendKind::kGloo, kTimeToCome});
 }
 
 TEST(World, MembersOfAGroupMustFit) {

@@ -17,37 +17,39 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kPatience{1000};
+constexpr seconds kLong{60};
 
 TEST(Patience, IsLostOnceAndThenEveryCallFailsAtOnce) {
+  constexpr seconds kLongPatience{8};  // a machine that is busy may hold up the call that answers
   const auto silent = c10::make_intrusive<SilentStore>();
-  const auto store = patient(kPatience, silent);
+  const auto store = patient(kLongPatience, silent);
   EXPECT_EQ(store->add("number", 1), 1);
   silent->stop();
   const auto start = Clock::now();
   EXPECT_EQ(error_of([&] { store->add("number", 1); }).code(), Code::kTimeout);
-  EXPECT_GE(Clock::now() - start, kPatience);
+  EXPECT_GE(Clock::now() - start, kLongPatience);
   const auto lost = Clock::now();
   EXPECT_EQ(error_of([&] { store->check({"number"}); }).code(), Code::kTimeout);
   EXPECT_EQ(error_of([&] { store->get("number"); }).code(), Code::kTimeout);
-  EXPECT_LT(Clock::now() - lost, kPatience);
+  EXPECT_LT(Clock::now() - lost, kLongPatience);
   silent->go_on();
 }
 
 TEST(Patience, OfAWaitForAKeyKeepsNoOtherCallWaiting) {
-  const auto store = patient(seconds(20), c10::make_intrusive<SilentStore>());
+  const auto store = patient(kLong, c10::make_intrusive<SilentStore>());
   std::thread waiting([&] { EXPECT_EQ(store->get_to_str("key"), "value"); });
   const auto start = Clock::now();
   std::this_thread::sleep_for(milliseconds(50));
   store->set("key", "value");
   waiting.join();
-  EXPECT_LT(Clock::now() - start, seconds(10));
+  EXPECT_LT(Clock::now() - start, kLong / 2);
 }
 
 TEST(Patience, EndsWithTheTimeThatAWaitIsGiven) {
-  const auto store = patient(seconds(20), c10::make_intrusive<SilentStore>());
+  const auto store = patient(kLong, c10::make_intrusive<SilentStore>());
   const auto start = Clock::now();
   EXPECT_EQ(error_of([&] { store->wait({"key"}, kPatience); }).code(), Code::kTimeout);
-  EXPECT_LT(Clock::now() - start, seconds(10));
+  EXPECT_LT(Clock::now() - start, kLong / 2);
 }
 
 // The store's own time-out is what was left of the time to join when it was opened.
