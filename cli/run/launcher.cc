@@ -30,8 +30,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Once a rank has failed, the others have this long to notice it and to say what they saw ...
-constexpr milliseconds kNoticeTime{2500};
+// Once a rank has failed, the others have this long to notice it and to say what they saw, which on
+// a machine that is busy may stand still for seconds ...
+constexpr milliseconds kNoticeTime{8000};
 // ... and after SIGTERM this long to end.
 constexpr milliseconds kGraceTime{5000};
 // How long the launcher waits for output after the last rank has ended, if a process that the rank

@@ -24,9 +24,9 @@ struct RunIn {
   std::string directory;                                         // "": this process's
   std::vector<std::pair<std::string, std::string>> environment;  // added; "" takes one away
   std::string input;                                             // its standard input
-  double timeout_s = 60;
-  bool merge = false;   // standard error goes where standard output goes
-  bool unread = false;  // standard output is a pipe whose reader has left
+  double timeout_s = 180;  // which excludes a hang, and no program that a busy machine holds up
+  bool merge = false;      // standard error goes where standard output goes
+  bool unread = false;     // standard output is a pipe whose reader has left
   // Above 0: both go to a terminal so wide; what it gets is in `out`.
   int terminal_columns = 0;
 };

@@ -110,7 +110,7 @@ TEST(RunOutput, ThatCannotBeWrittenFailsTheJob) {
 TEST(RunOutput, ThatNobodyReadsAnyMoreFailsInTheRankThatWritesIt) {
   const std::string write_on = "while echo line; do sleep 0.01; done; exit 3";
   const std::string job = fsdp2_program() + " run --nproc-per-node 2 -- sh -c '" +
-                          "if [ $RANK = 1 ]; then exec sleep 100; fi; " + write_on + "'";
+                          "if [ $RANK = 1 ]; then exec sleep 150; fi; " + write_on + "'";
   const Outcome left = run({"sh", "-c", "{ " + job + "; echo code $? >&2; } | head -n 2"});
   EXPECT_EQ(left.out, "line\nline\n");
   EXPECT_THAT(left.err, HasSubstr("fsdp2 run: rank 0 "));
@@ -174,25 +174,25 @@ TEST(RunEnd, WaitsForTheLastRank) {
 }
 
 TEST(RunEnd, DoesNotWaitForWhatARankLeftBehind) {
-  const Outcome job = run_script(1, "sleep 20 & echo done");
+  const Outcome job = run_script(1, "sleep 60 & echo done");
   EXPECT_EQ(job.exit_code, 0);
   EXPECT_EQ(job.out, "done\n");
-  EXPECT_LT(job.seconds, 10);
+  EXPECT_LT(job.seconds, 30);
 }
 
 TEST(RunFailure, EndsTheOthersAndHasTheExitCodeOfTheFirst) {
-  Process job(launched(3, {"sh", "-c", "if [ $RANK = 1 ]; then exit 3; fi; exec sleep 100"}),
+  Process job(launched(3, {"sh", "-c", "if [ $RANK = 1 ]; then exit 3; fi; exec sleep 150"}),
               merged());
   ASSERT_TRUE(job.wait_for_output("ending the others\n", 1));
   const auto failed = Clock::now();
   const Outcome outcome = job.wait();
-  EXPECT_LT(seconds_since(failed), 4);
+  EXPECT_LT(seconds_since(failed), 30);
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_EQ(outcome.out, "fsdp2 run: rank 1 failed with exit code 3; ending the others\n");
 }
 
 TEST(RunFailure, BySignalIsNamed) {
-  const Outcome job = run_script(2, "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 100");
+  const Outcome job = run_script(2, "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 150");
   EXPECT_EQ(job.exit_code, 128 + SIGKILL);
   EXPECT_EQ(job.err,
             "fsdp2 run: rank 0 was ended by signal 9 (Killed), which the system "
@@ -201,10 +201,10 @@ TEST(RunFailure, BySignalIsNamed) {
 
 TEST(RunFailure, LeavesTheOthersTimeToSayWhatTheySaw) {
   const std::string file = empty_directory() + "/pid";
-  const Outcome job =
-      run_script(2, "if [ $RANK = 1 ]; then echo $$ > " + file + "; exit 1; fi; until [ -s " +
-                        file + " ] && ! kill -0 $(cat " + file +
-                        ") 2> /dev/null; do sleep 0.02; done; echo 'lost rank 1' >&2; exit 4");
+  const Outcome job = run_script(
+      2, "if [ $RANK = 1 ]; then echo $$ > " + file + "; exit 1; fi; until [ -s " + file +
+             " ] && ! kill -0 $(cat " + file +
+             ") 2> /dev/null; do sleep 0.02; done; sleep 4; echo 'lost rank 1' >&2; exit 4");
   EXPECT_EQ(job.exit_code, 1);
   EXPECT_THAT(job.err, HasSubstr("[rank 0] lost rank 1\n"));
 }
@@ -214,7 +214,7 @@ TEST(RunFailure, KillsRanksThatDoNotEnd) {
       run_script(2, "if [ $RANK = 1 ]; then exit 5; fi; trap '' TERM; while :; do sleep 0.1; done");
   EXPECT_EQ(job.exit_code, 5);
   EXPECT_THAT(job.err, HasSubstr("fsdp2 run: ranks that do not end are killed\n"));
-  EXPECT_LT(job.seconds, 15);
+  EXPECT_LT(job.seconds, 60);
 }
 
 // It cannot end by itself, however long it is given.
@@ -228,7 +228,7 @@ TEST(RunFailure, KillsAStoppedRankAtOnce) {
   write_file(go_on, "");
   const auto told = Clock::now();
   const Outcome outcome = job.wait();
-  EXPECT_LT(seconds_since(told), 6);  // else 2.5 s to notice and 5 s to end
+  EXPECT_LT(seconds_since(told), 12);  // else 8 s to notice and 5 s to end
   EXPECT_EQ(outcome.exit_code, 5);
   EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: rank 1 is stopped, and is killed\n"));
 }
@@ -272,7 +272,7 @@ TEST_P(RunSignals, ArePassedOnToAllRanks) {
 INSTANTIATE_TEST_SUITE_P(All, RunSignals, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 TEST(RunSignal, ThatEndsRanksGivesTheExitCode) {
-  Process job(launched(2, {"sh", "-c", "echo ready; exec sleep 100"}), merged());
+  Process job(launched(2, {"sh", "-c", "echo ready; exec sleep 150"}), merged());
   ASSERT_TRUE(job.wait_for_output("ready\n", 2));
   kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
@@ -289,18 +289,18 @@ TEST(RunSignal, InterruptsOnceMoreKillTheRanks) {
   kill(job.pid(), SIGINT);
   const Outcome outcome = job.wait();
   EXPECT_EQ(outcome.exit_code, 128 + SIGINT);
-  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_LT(outcome.seconds, 60);
   EXPECT_THAT(outcome.out, HasSubstr("fsdp2 run: SIGINT came twice: the ranks are killed\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("memory")));
 }
 
 TEST(RunSignal, ThatKillsTheLauncherKillsTheRanks) {
-  Process job(launched(2, {"sh", "-c", "echo ready; exec sleep 100"}), merged());
+  Process job(launched(2, {"sh", "-c", "echo ready; exec sleep 150"}), merged());
   ASSERT_TRUE(job.wait_for_output("ready\n", 2));
   kill(job.pid(), SIGKILL);
   const Outcome outcome = job.wait();  // returns once nobody holds the other end of its pipes
   EXPECT_FALSE(outcome.timed_out);
-  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_LT(outcome.seconds, 60);
 }
 
 TEST(RunCommandLine, BareFsdp2IsThisProgram) {

@@ -6,9 +6,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/cli/process.h"
@@ -75,6 +77,19 @@ TEST_F(SaveLockTest, GoesToWhoeverWaitsForARunOfAnotherMachine) {
   EXPECT_EQ(
       test::read_file(path(".run.fsdp2-run")).find("process " + std::to_string(getpid()) + " on "),
       0U);
+}
+
+// As one that was killed just now, on a machine that is busy.
+TEST_F(SaveLockTest, WaitsForARunOfThisMachineThatIsSlowToEnd) {
+  const int other = open(path(".run.fsdp2-run").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(6));
+    close(other);
+  });
+  EXPECT_NO_THROW(SaveLock(saving("run", 0), tell_));
+  EXPECT_EQ(told_.size(), 0U);
+  ends.join();
 }
 
 TEST_F(SaveLockTest, IsLeftOutWhereNothingCanBeSavedAnyway) {

@@ -96,7 +96,7 @@ TEST(StopSignal, WithoutAPlaceToSaveSaysThatNothingIsSaved) {
 TEST(StopSignal, ASecondOneEndsTheRunAtOnce) {
   const Outcome run = outcome_of_signals(kLongStep, {SIGTERM, SIGINT});
   EXPECT_EQ(run.exit_code, 128 + SIGINT) << run.out;
-  EXPECT_LT(run.seconds, 20);
+  EXPECT_LT(run.seconds, 60);
 }
 
 TEST(StopSignal, TheGraceTimeBoundsWhatFollows) {
@@ -104,7 +104,7 @@ TEST(StopSignal, TheGraceTimeBoundsWhatFollows) {
   EXPECT_EQ(run.exit_code, 128 + SIGTERM) << run.out;
   EXPECT_THAT(run.out, HasSubstr("fsdp2 train: the run has not ended within the --grace-s of 0.5 s "
                                  "after SIGTERM"));
-  EXPECT_LT(run.seconds, 20);
+  EXPECT_LT(run.seconds, 60);
 }
 
 // As torchrun and srun start ranks. One of them gets the signal, all stop after the same step.
@@ -149,7 +149,7 @@ TEST(StopSignal, EndsARunThatHasNotBegunAtOnce) {
   kill(process.pid(), SIGTERM);
   const Outcome run = process.wait();
   EXPECT_EQ(run.exit_code, 128 + SIGTERM) << run.out;
-  EXPECT_LT(run.seconds, 20);
+  EXPECT_LT(run.seconds, 60);
 }
 
 TEST(StopSignal, ThatIsIgnoredStaysIgnored) {

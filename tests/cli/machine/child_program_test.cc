@@ -10,7 +10,7 @@
 namespace fsdp2::cli {
 namespace {
 
-constexpr double kPatience = 20;  // seconds
+constexpr double kPatience = 60;  // seconds
 
 ChildEnd run_shell(const std::string& script, double timeout_s = kPatience) {
   return run_child({"sh", "-c", script}, {{"GREETING", "hello"}}, timeout_s);
