@@ -43,10 +43,10 @@ class Numbers : public WindowSource {
     is_held_ = is_held;
     changed_.notify_all();
   }
-  // False: it has not been asked so many times within ten seconds.
+  // False: it has not been asked so many times within a minute.
   bool wait_for_calls(int calls) const {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return calls_ >= calls; });
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return calls_ >= calls; });
   }
   int calls() const {
     const std::lock_guard<std::mutex> lock(mutex_);
