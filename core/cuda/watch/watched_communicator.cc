@@ -10,14 +10,12 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::milliseconds kSettle{1};
-// A call that has not returned by then hangs.
-constexpr std::chrono::milliseconds kLongestCall{1000};
-
 }  // namespace
 
 WatchedCommunicator::WatchedCommunicator(std::unique_ptr<Communicator> communicator,
-                                         std::chrono::milliseconds timeout)
-    : communicator_(std::move(communicator)), timeout_(timeout) {
+                                         std::chrono::milliseconds timeout,
+                                         std::chrono::milliseconds longest_call)
+    : communicator_(std::move(communicator)), timeout_(timeout), longest_call_(longest_call) {
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -95,7 +93,7 @@ void WatchedCommunicator::abort(const std::string& reason) {
     }
     error_ = std::make_exception_ptr(std::runtime_error(reason));
     dropped.swap(under_way_);
-    call_has_returned_.wait_for(lock, kLongestCall, [this] { return !is_calling_; });
+    call_has_returned_.wait_for(lock, longest_call_, [this] { return !is_calling_; });
   }
   communicator_->end();
 }

@@ -47,8 +47,9 @@ class Communicator {
 // Any thread; one at a time asks.
 class WatchedCommunicator {
  public:
-  WatchedCommunicator(std::unique_ptr<Communicator> communicator,
-                      std::chrono::milliseconds timeout);
+  // longest_call: a call that has not returned by then hangs, for an abort.
+  WatchedCommunicator(std::unique_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
+                      std::chrono::milliseconds longest_call = std::chrono::seconds(3));
   ~WatchedCommunicator();  // ends it
   WatchedCommunicator(const WatchedCommunicator&) = delete;
   WatchedCommunicator& operator=(const WatchedCommunicator&) = delete;
@@ -81,6 +82,7 @@ class WatchedCommunicator {
 
   const std::unique_ptr<Communicator> communicator_;
   const std::chrono::milliseconds timeout_;
+  const std::chrono::milliseconds longest_call_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // the watching thread

@@ -97,9 +97,10 @@ class FullDevicesMilestone final : public Milestone {
 
 class Watched : public ::testing::Test {
  protected:
-  std::unique_ptr<WatchedCommunicator> watched(milliseconds timeout) {
-    return std::make_unique<WatchedCommunicator>(std::make_unique<FakeCommunicator>(fake_),
-                                                 timeout);
+  std::unique_ptr<WatchedCommunicator> watched(milliseconds timeout,
+                                               milliseconds longest_call = kShort) {
+    return std::make_unique<WatchedCommunicator>(std::make_unique<FakeCommunicator>(fake_), timeout,
+                                                 longest_call);
   }
 
   static std::string text_of(const std::exception_ptr& error) {
@@ -121,9 +122,9 @@ class Watched : public ::testing::Test {
     }
   }
 
-  // Why it was ended, within a few seconds.
+  // Why it was ended, within half a minute.
   static std::string end_of(const WatchedCommunicator& communicator) {
-    for (int i = 0; i < 500 && communicator.error() == nullptr; ++i) {
+    for (int i = 0; i < 3000 && communicator.error() == nullptr; ++i) {
       std::this_thread::sleep_for(milliseconds(10));
     }
     return communicator.error() == nullptr ? "" : text_of(communicator.error());
@@ -133,7 +134,7 @@ class Watched : public ::testing::Test {
 };
 
 TEST_F(Watched, WhatEndsInTimeEndsNothing) {
-  const milliseconds time = 5 * kShort;  // a busy machine may keep this thread for a while
+  const milliseconds time{7000};  // a busy machine may keep this thread for a while
   const auto communicator = watched(time);
   const auto end = std::make_shared<FakeMilestone>();
   EXPECT_EQ(thrown_by(*communicator), "");
@@ -195,7 +196,7 @@ TEST_F(Watched, AnAbortDoesNotWaitForACallThatHangs) {
   std::this_thread::sleep_for(milliseconds(50));
   const auto start = std::chrono::steady_clock::now();
   communicator->abort("given up");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong / 2);
   caller.join();
   EXPECT_EQ(thrown, "given up");
   EXPECT_EQ(fake_->ends(), 1);
@@ -222,7 +223,7 @@ TEST_F(Watched, ACallThatHangsEndsWhenItsTimeIsOver) {
 
 // Nothing may be freed beneath a call.
 TEST_F(Watched, AnAbortComesAfterACallThatReturns) {
-  const auto communicator = watched(kLong);
+  const auto communicator = watched(kLong, kLong);
   std::atomic<int> ends_in_call{-1};
   std::atomic<bool> is_calling{false};
   std::thread caller([&] {
