@@ -86,7 +86,6 @@ void expect_golden(const Outcome& outcome, int ranks) {
 RunIn with(const Variables& variables) {
   RunIn how;
   how.environment = variables;
-  how.timeout_s = 100;
   return how;
 }
 

@@ -179,7 +179,7 @@ def run_ours(
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, *more], check=False, env=environment, capture_output=True, text=True, timeout=120
+        [*command, *more], check=False, env=environment, capture_output=True, text=True, timeout=600
     )
     if done.returncode != 0:
         sys.exit(f"{' '.join([*command, *more])} failed:\n{done.stderr}")

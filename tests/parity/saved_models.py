@@ -97,7 +97,7 @@ def save_by_fsdp2(fsdp2: str, name: str, original: Path, tokens: torch.Tensor) -
     command = [fsdp2, "run", "--nproc-per-node", "2", "--", *train]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, check=False, env=environment, capture_output=True, text=True, timeout=120
+        command, check=False, env=environment, capture_output=True, text=True, timeout=600
     )
     if done.returncode != 0:
         sys.exit(f"{name}: {' '.join(command)} failed:\n{done.stderr}")

@@ -218,11 +218,11 @@ TEST(Device, StagedCollectivesGiveTheirResultsInTheWait) {
   constexpr int kRanks = 3;
   run_ranks(kRanks, [](const std::shared_ptr<World>& world) {
     const int rank = world->rank();
-    const auto job = ThreadJob::join("thread://staged", rank, kRanks, std::chrono::seconds(10));
+    const auto job = ThreadJob::join("thread://staged", rank, kRanks, std::chrono::seconds(60));
     const auto backend =
         make_staged_backend(make_thread_backend(job->group("group", kRanks), rank));
     const auto wait = [](const c10::intrusive_ptr<c10d::Work>& work) {
-      ASSERT_TRUE(work->wait(std::chrono::seconds(10)));
+      ASSERT_TRUE(work->wait(std::chrono::seconds(60)));
     };
     const at::TensorOptions options = at::device(at::kCPU).dtype(at::kFloat);
     at::Tensor all = at::zeros({kRanks}, options);
@@ -268,7 +268,7 @@ TEST(Device, StagedCollectivesGiveTheirResultsInTheWait) {
 TEST(Device, AStagedCollectiveWhoseResultWasNotCopiedHasFailed) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
     const auto job =
-        ThreadJob::join("thread://uncopied", world->rank(), 2, std::chrono::seconds(10));
+        ThreadJob::join("thread://uncopied", world->rank(), 2, std::chrono::seconds(60));
     const auto backend =
         make_staged_backend(make_thread_backend(job->group("group", 2), world->rank()));
     at::Tensor out = at::zeros({2}, at::device(at::kCPU));
@@ -277,7 +277,7 @@ TEST(Device, AStagedCollectiveWhoseResultWasNotCopiedHasFailed) {
     EXPECT_FALSE(work->isSuccess());
     out.resize_({5});
     for (int times = 0; times < 2; ++times) {
-      EXPECT_ANY_THROW(work->wait(std::chrono::seconds(10)));
+      EXPECT_ANY_THROW(work->wait(std::chrono::seconds(60)));
       EXPECT_NE(work->exception(), nullptr);
       EXPECT_FALSE(work->isSuccess());
     }
