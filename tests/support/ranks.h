@@ -19,7 +19,7 @@ using RankBody = std::function<void(const std::shared_ptr<World>& world)>;
 
 struct RankOptions {
   BackendKind backend = BackendKind::kAuto;
-  std::chrono::milliseconds timeout{20000};
+  std::chrono::milliseconds timeout{60000};
 };
 
 // Ranks as threads with one LibTorch thread each (kGloo: Gloo over loopback sockets between them).

@@ -45,7 +45,7 @@ void together(const std::vector<std::function<void()>>& calls) {
 }
 
 WorldOptions options(const std::string& rendezvous, int rank, int world_size,
-                     milliseconds timeout = milliseconds(20000)) {
+                     milliseconds timeout = milliseconds(60000)) {
   WorldOptions result;
   result.rendezvous = rendezvous;
   result.rank = rank;
@@ -250,11 +250,11 @@ TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
     place.port = agent.getPort();
     place.launcher_hosts_store = true;
     place.key_prefix = "attempt0";
-    const auto store = open_store(place, milliseconds(20000));
-    const auto notice = FailureNotice::over_store(store, rank, 2, milliseconds(20000));
+    const auto store = open_store(place, milliseconds(60000));
+    const auto notice = FailureNotice::over_store(store, rank, 2, milliseconds(60000));
     EXPECT_FALSE(notice->failed());
     c10d::PrefixStore again("again", store);
-    meet_at(again, rank, {0, 1}, milliseconds(20000));
+    meet_at(again, rank, {0, 1}, milliseconds(60000));
     if (rank == 1) {
       notice->publish("over");  // must not be seen by the next world
     }

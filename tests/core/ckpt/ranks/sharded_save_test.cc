@@ -259,7 +259,7 @@ TEST_F(ShardedSave, RemovesTheOldestWhenAllKnowThatItHasSucceeded) {
       other_has_saved.set_value();
     }
   };
-  run_ranks(2, body, {BackendKind::kAuto, std::chrono::seconds(20)});
+  run_ranks(2, body, {BackendKind::kAuto, std::chrono::seconds(60)});
   set_log_sink(LogLevel::kWarning, nullptr);
   EXPECT_TRUE(is_complete_checkpoint(path(step_directory_name(1))));
 }

@@ -30,7 +30,7 @@ class MeetByFile : public testing::Test {
 
   std::string path() const { return folder_ + "/meeting"; }
 
-  std::shared_ptr<World> join(int rank, int size, milliseconds timeout = milliseconds(20000)) {
+  std::shared_ptr<World> join(int rank, int size, milliseconds timeout = milliseconds(60000)) {
     return World::join({BackendKind::kAuto, "file://" + path(), rank, size, rank, timeout});
   }
 

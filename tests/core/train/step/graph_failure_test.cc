@@ -226,7 +226,7 @@ TEST_F(GraphFailure, ARecordingThatOneRankBreaksOffEndsTheStepOnAllRanksAtOnce) 
   EXPECT_EQ(broken.errors[0].code(), Code::kPeerFailed) << broken.errors[0].message();
   EXPECT_THAT(broken.errors[0].message(), HasSubstr("rank 1: cuda_graph: the recording of a step"));
   for (const double seconds : broken.seconds) {
-    EXPECT_LT(seconds, 18.0);  // the time-out is 20 s
+    EXPECT_LT(seconds, 40.0);  // the time-out is 60 s
   }
 }
 
