@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 // Longer than a process stands still on a machine that is busy: all collectives end within it but
 // those that are meant not to.
-constexpr seconds kTimeout{10};
+constexpr seconds kTimeout{12};
 // After it: a rank asks the others where they are, and leaves the world. It may stand still, too.
 constexpr int kLate = 15;
 
