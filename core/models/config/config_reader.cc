@@ -146,7 +146,7 @@ double ConfigReader::probability(const std::string& key, std::optional<double> v
 bool ConfigReader::boolean(const std::string& key, std::optional<bool> value) const {
   const Json* found = get(key, value.has_value(), "true or false");
   if (found == nullptr) {
-    return *value;
+    return *value && !is_null(key);
   }
   FSDP2_CHECK(found->is_boolean(), Code::kInvalidArgument,
               "config.json: \"{}\" should be true or false, found {}", path_of(key), shown(*found));

@@ -50,6 +50,7 @@ class ConfigReader {
   double not_negative(const std::string& key, std::optional<double> value = {}) const;
   // From 0 to below 1.
   double probability(const std::string& key, std::optional<double> value = {}) const;
+  // With a default null is false, which it is to transformers, whatever the default.
   bool boolean(const std::string& key, std::optional<bool> value = {}) const;
   // One line, at most 200 bytes.
   std::string text(const std::string& key, std::optional<std::string> value = {}) const;

@@ -88,7 +88,8 @@ ConfigReader text_config_of(const ConfigReader& config) {
 
 bool read_tie(const ConfigReader& config, const ConfigReader& text) {
   constexpr const char* kTie = "tie_word_embeddings";
-  return text.has(kTie) ? text.boolean(kTie) : config.boolean(kTie, false);
+  const bool is_in_text = text.has(kTie) || text.is_null(kTie);
+  return (is_in_text ? text : config).boolean(kTie, false);
 }
 
 }  // namespace fsdp2::models

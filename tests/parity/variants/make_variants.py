@@ -131,6 +131,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "tiny-gpt2",
         {"reorder_and_upcast_attn": True, "scale_attn_by_inverse_layer_idx": True},
     ),
+    "gpt2-null-is-false": (
+        "tiny-gpt2-untied",
+        {"tie_word_embeddings": None, "scale_attn_weights": None},
+    ),
     "qwen2-gelu": ("tiny-qwen2", {"hidden_act": "gelu"}),
     "qwen3-rope-linear": ("tiny-qwen3", rope(rope_type="linear", factor=2.0)),
     "qwen3-moe-weights": ("tiny-qwen3-moe", {"norm_topk_prob": False, "num_experts_per_tok": 1}),

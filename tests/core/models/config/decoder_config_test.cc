@@ -223,6 +223,17 @@ TEST(DecoderConfig, TakesThePaddingTokenAsTransformers) {
   expect_refused({{"pad_token_id", 40}}, {"pad_token_id", "-40 to 39", "found 40"});
 }
 
+// As in transformers, where the class's own default does not stand in for it.
+TEST(DecoderConfig, TakesNullForFalseWhateverTheDefault) {
+  for (Read* read : {read_gemma_config, read_gemma2_config, read_gemma3_text_config}) {
+    EXPECT_TRUE(read_with(Json::object(), read).tie_word_embeddings);
+    EXPECT_FALSE(read_with({{"tie_word_embeddings", nullptr}}, read).tie_word_embeddings);
+  }
+  const Json yarn = {{"rope_type", "yarn"}, {"factor", 2.0}, {"truncate", nullptr}};
+  const auto scaling = read_with({{"rope_scaling", yarn}}).rope.scaling;
+  EXPECT_FALSE(std::get<nn::YarnScaling>(scaling).truncate);
+}
+
 TEST(DecoderConfig, RotatesAPartOfEachHeadOfPhi3) {
   EXPECT_EQ(read_with({{"partial_rotary_factor", 0.5}}, read_phi3_config).rotary_dim, 2);
   EXPECT_EQ(

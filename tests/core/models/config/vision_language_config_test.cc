@@ -109,6 +109,8 @@ TEST(VisionLanguageConfig, TiesTheHeadAsItSaysBesideTextConfigWhereThatSaysNothi
   EXPECT_TRUE(read(config, read_qwen3_vl_config).text.tie_word_embeddings);
   config["text_config"]["tie_word_embeddings"] = false;
   EXPECT_FALSE(read(config, read_qwen3_vl_config).text.tie_word_embeddings);
+  config["text_config"]["tie_word_embeddings"] = nullptr;
+  EXPECT_FALSE(read(config, read_qwen3_vl_config).text.tie_word_embeddings);
   config["text_config"].erase("tie_word_embeddings");
   config.erase("tie_word_embeddings");
   EXPECT_FALSE(read(config, read_qwen3_vl_config).text.tie_word_embeddings);
