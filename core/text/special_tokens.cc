@@ -1,12 +1,11 @@
 #include "core/text/special_tokens.h"
 
-#include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/text.h"
+#include "core/text/tokenizer_class.h"
 
 namespace fsdp2::text {
 
@@ -69,45 +68,33 @@ bool flag_in(const Json& config, const char* key, bool usual) {
   return !flag.is_null() && flag != Json(false) && flag != Json(0);
 }
 
-// The classes of transformers that make tokenizer.json's post-processor anew, by "add_bos_token"
-// and "add_eos_token".
-struct TokenizerClass {
-  const char* name;  // without "Fast"
-  bool adds_begin;   // where the key is left out
-  const char* begin;
-  const char* end;
-};
-
-constexpr std::array<TokenizerClass, 5> kClasses = {{
-    {"LlamaTokenizer", true, "<s>", "</s>"},
-    {"CodeLlamaTokenizer", true, "<s>", "</s>"},
-    {"GemmaTokenizer", true, "<bos>", "<eos>"},
-    {"CohereTokenizer", true, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"},
-    {"GPTNeoXTokenizer", false, "<|endoftext|>", "<|endoftext|>"},
-}};
-
-// By the class that tokenizer_config.json names, which also has tokens of its own for roles that
-// nobody names.
-std::optional<Surrounding> surrounding_in(const Json& config,
+// By the class of the tokenizer, which also has tokens of its own for roles that nobody names.
+std::optional<Surrounding> surrounding_in(const Json& config, const FoundClass& found,
                                           std::map<std::string, std::string>* by_role) {
-  const Json name = config.value("tokenizer_class", Json());
-  const auto found = std::find_if(kClasses.begin(), kClasses.end(), [&](const TokenizerClass& one) {
-    return name == one.name || name == std::string(one.name) + "Fast";
-  });
-  if (found == kClasses.end()) {
+  if (found.one == nullptr) {
     return std::nullopt;
   }
+  Surrounding surrounding;
+  surrounding.is_named = found.is_named;
   const auto token = [&](const char* role, const char* usual) -> std::string {
-    if (!config.contains(role)) {
-      by_role->emplace(role, usual);
+    if (!config.contains(role) && by_role->emplace(role, usual).second) {
+      surrounding.usual_roles.emplace_back(role);
     }
     const auto named = by_role->find(role);
     return named != by_role->end() ? named->second : "";
   };
-  const std::string begin = token("bos_token", found->begin);
-  const std::string end = token("eos_token", found->end);
-  return Surrounding{flag_in(config, "add_bos_token", found->adds_begin) ? begin : "",
-                     flag_in(config, "add_eos_token", false) ? end : ""};
+  const std::string begin = token("bos_token", found.one->begin);
+  const std::string end = token("eos_token", found.one->end);
+  surrounding.begin = flag_in(config, "add_bos_token", found.one->adds_begin) ? begin : "";
+  surrounding.end = flag_in(config, "add_eos_token", false) ? end : "";
+  return surrounding;
+}
+
+// transformers takes no other value than true and false.
+std::optional<bool> prefix_space_in(const Json& config, const FoundClass& found) {
+  const Json adds = config.value("add_prefix_space", Json(false));
+  const bool is_kept = found.one != nullptr && found.one->keeps_prefix_space;
+  return is_kept || !adds.is_boolean() ? std::nullopt : std::optional(adds.get<bool>());
 }
 
 // One template, or several by name.
@@ -139,8 +126,11 @@ SpecialTokens read_special_tokens(const std::string& directory) {
   const std::string config_path = directory + "tokenizer_config.json";
   const Json config = read_object(config_path);
   tokens.by_role = tokens_by_role(config, read_object(directory + "special_tokens_map.json"));
-  tokens.surrounding = surrounding_in(config, &tokens.by_role);
-  tokens.end_id = end_id_in(read_object(directory + "config.json"));
+  const Json model = read_object(directory + "config.json");
+  const FoundClass found = find_tokenizer_class(config, model);
+  tokens.surrounding = surrounding_in(config, found, &tokens.by_role);
+  tokens.prefix_space = prefix_space_in(config, found);
+  tokens.end_id = end_id_in(model);
   const std::optional<std::string> own_file = read_if_there(directory + "chat_template.jinja");
   tokens.chat_template = own_file ? *own_file : chat_template_in(config, config_path);
   return tokens;

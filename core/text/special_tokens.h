@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fsdp2::text {
 
@@ -14,6 +15,10 @@ namespace fsdp2::text {
 struct Surrounding {
   std::string begin;  // "": nothing
   std::string end;
+  // Not where the class is known by the model alone: transformers then adds tokens that the
+  // vocabulary lacks, for which the model has no row.
+  bool is_named = false;
+  std::vector<std::string> usual_roles;  // those of by_role that the class alone has a token for
 };
 
 struct SpecialTokens {
@@ -21,6 +26,7 @@ struct SpecialTokens {
   std::optional<int64_t> end_id;  // config.json's, where by_role has no eos_token that is one
   std::string chat_template;      // Jinja; "": there is none
   std::optional<Surrounding> surrounding;  // none: tokenizer.json's
+  std::optional<bool> prefix_space;        // as with_prefix_space() has it; none: tokenizer.json's
 };
 
 // `directory` has a slash at its end, or is "". Errors: kIo, kCorruptData for a file that is not

@@ -2,10 +2,12 @@
 
 #include <sys/stat.h>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/text.h"
+#include "core/text/prefix_space.h"
 #include "core/text/special_tokens.h"
 #include "core/text/tokenizers_library.h"
 
@@ -108,21 +110,36 @@ struct Tokenizer::Chat {
 Tokenizer::Tokenizer() : vocab_size_(kBytes), end_token_(kEndByte) {}
 
 Tokenizer::Tokenizer(const std::string& path) : path_(file_of(path)) {
-  handle_ = std::make_unique<Handle>(path_, read_text_file(path_, kLargestTokenizer));
+  std::string json = read_text_file(path_, kLargestTokenizer);
+  SpecialTokens tokens = read_special_tokens(path_.substr(0, path_.rfind('/') + 1));
+  if (tokens.prefix_space) {
+    json = with_prefix_space(std::move(json), *tokens.prefix_space);
+  }
+  handle_ = std::make_unique<Handle>(path_, json);
   vocab_size_ = static_cast<int64_t>(handle_->api.vocab_size(handle_->pointer));
-  const SpecialTokens tokens = read_special_tokens(path_.substr(0, path_.rfind('/') + 1));
+  take_surrounding(&tokens);
   const auto named = tokens.by_role.find("eos_token");
   end_token_ = named == tokens.by_role.end() ? std::nullopt : find_token(named->second);
   end_token_ = end_token_ ? end_token_ : tokens.end_id;
-  if (tokens.surrounding) {
-    around_ = find_around(tokens.surrounding->begin, tokens.surrounding->end);
-  }
   if (!tokens.chat_template.empty()) {
     chat_ = std::make_unique<Chat>(path_, tokens);
   }
 }
 
 Tokenizer::~Tokenizer() = default;
+
+void Tokenizer::take_surrounding(SpecialTokens* tokens) {
+  if (!tokens->surrounding) {
+    return;
+  }
+  around_ = find_around(tokens->surrounding->begin, tokens->surrounding->end);
+  if (!tokens->surrounding->is_named && !around_->missing.empty()) {
+    around_.reset();
+    for (const std::string& role : tokens->surrounding->usual_roles) {
+      tokens->by_role.erase(role);
+    }
+  }
+}
 
 Tokenizer::Around Tokenizer::find_around(const std::string& begin, const std::string& end) const {
   Around around;

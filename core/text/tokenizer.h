@@ -13,6 +13,8 @@
 
 namespace fsdp2::text {
 
+struct SpecialTokens;
+
 struct Encoding {
   std::vector<uint32_t> ids;
   std::vector<uint64_t> begins;  // of each token: the byte of the text that it begins at
@@ -63,6 +65,8 @@ class Tokenizer {
     std::string missing;  // what the vocabulary lacks of them
   };
 
+  // Takes them, or leaves them out of `tokens`, too.
+  void take_surrounding(SpecialTokens* tokens);
   Around find_around(const std::string& begin, const std::string& end) const;
 
   std::string path_;

@@ -130,6 +130,35 @@ CLASSES = [
     ),
 ]
 
+# What config.json says where tokenizer_config.json names no class, and what is then beside it.
+MODELS = [
+    *(
+        {"model_type": name}
+        for name in ("llama", "ministral", "mistral", "mixtral", "phi3", "gemma", "gemma3_text")
+    ),
+    {"model_type": "qwen2"},
+    {"model_type": "gpt2"},
+    {"model_type": "gpt_neox"},
+    {"model_type": "qwen3", "tokenizer_class": "LlamaTokenizer"},
+    {"model_type": "llama", "tokenizer_class": "PreTrainedTokenizerFast"},
+    {"model_type": "llama", "tokenizer_class": None},
+]
+
+# Whether bytes are cut after a space before the text: the file's, and what is beside it.
+PREFIX_SPACES = [
+    (adds, config)
+    for adds in (True, False)
+    for config in (
+        {},
+        {"add_prefix_space": True},
+        {"add_prefix_space": False},
+        {"add_prefix_space": None},
+        {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False},
+        {"tokenizer_class": "CodeLlamaTokenizer", "add_bos_token": False},
+        {"tokenizer_class": "GPT2Tokenizer"},
+    )
+]
+
 
 def byte_level():
     """As Qwen and Llama 3 have it: byte-level BPE after cuts by a regular expression with look-ahead."""
@@ -263,9 +292,10 @@ def expected_templates(directory):
 
 
 def expected_classes(directory):
-    """Only of a tokenizer that has <s>, </s> and <unk>."""
+    """Only of a tokenizer that has <s>, </s> and <unk>. With a model its tokenizer.json puts nothing around a text."""
     usual = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<unk>"}
-    for config, older in CLASSES:
+    bare = json.loads((directory / "tokenizer.json").read_text()) | {"post_processor": None}
+    for config, older, *model in CLASSES + [({}, {}, model) for model in MODELS]:
         with tempfile.TemporaryDirectory() as scratch:
             own = pathlib.Path(scratch)
             shutil.copy(directory / "tokenizer.json", own)
@@ -273,13 +303,37 @@ def expected_classes(directory):
             (own / "tokenizer_config.json").write_text(json.dumps(whole))
             if older:
                 (own / "special_tokens_map.json").write_text(json.dumps(older))
+            if model:
+                (own / "tokenizer.json").write_text(json.dumps(bare))
+                (own / "config.json").write_text(json.dumps(model[0]))
             tokenizer = transformers.AutoTokenizer.from_pretrained(own)
             yield {
                 "config": whole,
                 "older": older,
+                **({"model": model[0]} if model else {}),
                 "end_token": tokenizer.eos_token_id,
                 "ids": tokenizer("The fox").input_ids,
             }
+
+
+def expected_prefix_spaces(directory):
+    end = "<|end|>"
+    usual = {f"{role}_token": end for role in ("bos", "eos", "unk", "pad")}
+    for adds, config in PREFIX_SPACES:
+        cut = {
+            "type": "ByteLevel",
+            "add_prefix_space": adds,
+            "trim_offsets": True,
+            "use_regex": True,
+        }
+        data = json.loads((directory / "tokenizer.json").read_text()) | {"pre_tokenizer": cut}
+        with tempfile.TemporaryDirectory() as scratch:
+            own = pathlib.Path(scratch)
+            (own / "tokenizer.json").write_text(json.dumps(data))
+            whole = usual | {"tokenizer_class": "PreTrainedTokenizerFast"} | config
+            (own / "tokenizer_config.json").write_text(json.dumps(whole))
+            tokenizer = transformers.AutoTokenizer.from_pretrained(own)
+            yield {"adds": adds, "config": whole, "ids": tokenizer("The fox").input_ids}
 
 
 def main():
@@ -301,6 +355,7 @@ def main():
             "chats": list(expected_chats(directory)),
             "templates": list(expected_templates(directory)) if make is byte_level else [],
             "classes": list(expected_classes(directory)) if make is bpe else [],
+            "prefix_spaces": list(expected_prefix_spaces(directory)) if make is byte_level else [],
         }
         (directory / "expected.json").write_text(json.dumps(expected, ensure_ascii=False) + "\n")
 

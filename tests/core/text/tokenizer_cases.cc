@@ -197,6 +197,11 @@ class TokenizerFiles : public FileTest {
     }
     return own;
   }
+  void change(const char* key, const Json& value) const {
+    Json json = Json::parse(contents(path("model/tokenizer.json")));
+    json[key] = value;
+    write("model/tokenizer.json", json.dump());
+  }
   Error error_with(const Json& config) const {
     const std::string own = directory("byte_level", config);
     const Error error = error_of([&] { const Tokenizer tokenizer(own); });
@@ -291,7 +296,7 @@ TEST_F(TokenizerFiles, ImagesAndVideosOfAChatTakeTheTokensOfTheirGrids) {
   EXPECT_THAT(other.message(), HasSubstr("expected the model's own tokenizer"));
 }
 
-// As transformers has them: some classes make tokenizer.json's post-processor anew.
+// As transformers has them: some, named or the model's, make tokenizer.json's post-processor anew.
 TEST_F(TokenizerFiles, ClassesAndTokensByRoleAreTransformers) {
   const Json classes = expected("bpe").at("classes");
   ASSERT_GT(classes.size(), 8U);
@@ -300,9 +305,37 @@ TEST_F(TokenizerFiles, ClassesAndTokensByRoleAreTransformers) {
     if (!one.at("older").empty()) {
       write("model/special_tokens_map.json", one.at("older").dump());
     }
+    if (one.contains("model")) {
+      change("post_processor", nullptr);
+      write("model/config.json", one.at("model").dump());
+    }
     const Tokenizer tokenizer(own);
     EXPECT_EQ(Json(tokenizer.encode("The fox", Surround::kYes).ids), one.at("ids")) << one;
     EXPECT_EQ(Json(*tokenizer.end_token()), one.at("end_token")) << one;
+    std::filesystem::remove_all(own);
+  }
+}
+
+// transformers would add it to the vocabulary, for which the model has no row.
+TEST_F(TokenizerFiles, ClassOfTheModelThatHasNoneOfItsTokensIsNone) {
+  const std::string own = directory("byte_level");
+  const Tokenizer without(own);
+  write("model/config.json", R"({"model_type": "llama", "eos_token_id": 2})");
+  const Tokenizer tokenizer(own);
+  EXPECT_EQ(tokenizer.encode("a", Surround::kYes).ids, without.encode("a", Surround::kYes).ids);
+  EXPECT_EQ(tokenizer.end_token(), 2);
+}
+
+TEST_F(TokenizerFiles, SpaceBeforeBytesIsThatOfTheConfigAsInTransformers) {
+  const Json spaces = expected("byte_level").at("prefix_spaces");
+  ASSERT_GT(spaces.size(), 8U);
+  for (const Json& one : spaces) {
+    const std::string own = directory("byte_level", one.at("config"));
+    change("pre_tokenizer", {{"type", "ByteLevel"},
+                             {"add_prefix_space", one.at("adds")},
+                             {"trim_offsets", true},
+                             {"use_regex", true}});
+    EXPECT_EQ(Json(Tokenizer(own).encode("The fox", Surround::kYes).ids), one.at("ids")) << one;
     std::filesystem::remove_all(own);
   }
 }
