@@ -170,7 +170,7 @@ FSDP2_CALL fsdp2_shard_zero_grad(fsdp2_shard shard);
  * sum of |g|^p or, for infinity, the largest |g|. norm_type: p > 0, or infinity. */
 FSDP2_CALL fsdp2_shard_get_grad_norm(fsdp2_shard shard, double norm_type, double* out);
 /* [c] Like fsdp2_shard_get_grad_norm; then multiplies the gradients by min(1, max_norm / (norm +
- * 1e-6)). max_norm 0 only measures. */
+ * 1e-6)), or by NaN where the norm is. max_norm 0 only measures. */
 FSDP2_CALL fsdp2_shard_clip_grad_norm(fsdp2_shard shard, double max_norm, double norm_type,
                                       double* out_norm);
 /* [c] Sets *out to 1 if the gradients of any rank contain an infinity or a NaN. */

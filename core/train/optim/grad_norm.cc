@@ -231,7 +231,8 @@ bool gradients_overflow(fsdp::Unit& root) {
 double clip_divisor(double norm, double max_norm) {
   FSDP2_CHECK(std::isfinite(max_norm) && max_norm >= 0.0, Code::kInvalidArgument,
               "max_norm: expected a finite number >= 0, got {}", max_norm);
-  return max_norm == 0.0 ? 1.0 : std::max(1.0, (norm + 1e-6) / max_norm);
+  const double divisor = max_norm == 0.0 ? 1.0 : (norm + 1e-6) / max_norm;
+  return divisor < 1.0 ? 1.0 : divisor;  // NaN stays
 }
 
 double divide_if_huge(fsdp::Unit& root, double divisor) {

@@ -65,7 +65,8 @@ class TakenGradients {
 };
 
 // What gradients are divided by so that their norm is at most max_norm: max(1, (norm + 1e-6) /
-// max_norm), as clip_grad_norm_ of PyTorch has it. 1 if max_norm is 0 (no clipping).
+// max_norm), as clip_grad_norm_ of PyTorch has it: NaN if the norm is. 1 if max_norm is 0 (no
+// clipping).
 double clip_divisor(double norm, double max_norm);
 
 // Divides gradients by a divisor that fp32 does not hold, as a huge norm over max_norm may be, and

@@ -247,6 +247,20 @@ TEST(NotFinite, IsAppliedWhereThatIsAskedFor) {
   });
 }
 
+// As clip_grad_norm_ of PyTorch leaves it.
+TEST(NotFinite, AClippedNormThatIsNanReachesEveryParameter) {
+  run_ranks(2, [](const std::shared_ptr<World>& world) {
+    StepOptions options = options_with(NotFinite::kApply);
+    options.max_grad_norm = 1.0;
+    const JudgedJob job(world, options);
+    EXPECT_TRUE(job.step->run(judged_batch({{0.0, 0}})).applied);
+    for (const fsdp::ShardedParam* param : job.optimizer->params()) {
+      const at::Tensor whole = fsdp::full_parameter(*job.root, *param);
+      EXPECT_TRUE(whole.isnan().all().item<bool>()) << param->name();
+    }
+  });
+}
+
 // The loss and the gradients were finite, so that only the next step could tell.
 TEST(NotFinite, ValuesThatAHugeLearningRateRuinedAreNotSaved) {
   run_ranks(2, [](const std::shared_ptr<World>& world) {
