@@ -55,20 +55,34 @@ struct Gpt2Config {
   }
 };
 
+// Each size has two names in transformers.
+const char* named(const ConfigReader& config, const char* first, const char* second) {
+  return config.has(second) && !config.has(first) ? second : first;
+}
+
+int64_t read_size(const ConfigReader& config, const char* first, const char* second, int64_t max) {
+  const int64_t size = config.size(named(config, first, second), max);
+  FSDP2_CHECK(config.size(second, max, size) == size, Code::kInvalidArgument,
+              "config.json: \"{}\" {} and \"{}\" {} should be the same", first, size, second,
+              config.size(second, max, size));
+  return size;
+}
+
 Gpt2Config read_gpt2_config(const ConfigReader& config) {
   constexpr double kUsualDropout = 0.1;
   FSDP2_CHECK(!config.boolean("add_cross_attention", false), Code::kUnsupported,
               "config.json: \"add_cross_attention\" true is not supported; supported: false");
   Gpt2Config gpt2;
   gpt2.vocab_size = config.size("vocab_size", kMaxVocabulary);
-  gpt2.positions = config.size("n_positions", kMaxVocabulary);
-  gpt2.hidden_size = config.size("n_embd", kMaxWidth);
+  gpt2.positions = read_size(config, "n_positions", "max_position_embeddings", kMaxVocabulary);
+  gpt2.hidden_size = read_size(config, "n_embd", "hidden_size", kMaxWidth);
   gpt2.intermediate_size = config.size("n_inner", kMaxWidth, 4 * gpt2.hidden_size);
-  gpt2.layers = config.size("n_layer", kMaxLayers);
-  gpt2.heads = config.size("n_head", kMaxHeads);
+  gpt2.layers = read_size(config, "n_layer", "num_hidden_layers", kMaxLayers);
+  gpt2.heads = read_size(config, "n_head", "num_attention_heads", kMaxHeads);
   FSDP2_CHECK(gpt2.hidden_size % gpt2.heads == 0, Code::kInvalidArgument,
-              "config.json: \"n_head\" ({}) should divide \"n_embd\" ({})", gpt2.heads,
-              gpt2.hidden_size);
+              "config.json: \"{}\" ({}) should divide \"{}\" ({})",
+              named(config, "n_head", "num_attention_heads"), gpt2.heads,
+              named(config, "n_embd", "hidden_size"), gpt2.hidden_size);
   gpt2.norm_eps = config.positive("layer_norm_epsilon", 1e-5);
   gpt2.activation = read_activation(config, "activation_function", "gelu_new");
   gpt2.embedding_dropout = config.probability("embd_pdrop", kUsualDropout);

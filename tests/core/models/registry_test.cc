@@ -320,6 +320,28 @@ TEST(Gpt2, StoresMatricesTransposed) {
   EXPECT_EQ(parameters["transformer.h.0.mlp.c_proj.weight"].sizes(), at::IntArrayRef({24, 16}));
 }
 
+TEST(Gpt2, TakesSizesByTheNamesOfOtherModels) {
+  const Json sizes = {{"hidden_size", 24},
+                      {"num_hidden_layers", 2},
+                      {"num_attention_heads", 3},
+                      {"max_position_embeddings", 5}};
+  Json config = gpt2_config(sizes);
+  for (const char* first : {"n_embd", "n_layer", "n_head", "n_positions"}) {
+    config.erase(first);
+  }
+  const auto parameters = build(config.dump())->named_parameters();
+  EXPECT_EQ(parameters["transformer.h.1.mlp.c_fc.weight"].sizes(), at::IntArrayRef({24, 96}));
+  EXPECT_EQ(parameters["transformer.wpe.weight"].sizes(), at::IntArrayRef({5, 24}));
+  config["num_attention_heads"] = 5;
+  const std::vector<std::string> names = {"\"num_attention_heads\" (5)", "\"hidden_size\" (24)"};
+  expect_refused(config.dump(), Code::kInvalidArgument, names);
+  for (const auto& [second, size] : sizes.items()) {
+    const std::vector<std::string> both = {"\"" + second + "\" " + size.dump() +
+                                           " should be the same"};
+    expect_refused(gpt2_config({{second, size}}).dump(), Code::kInvalidArgument, both);
+  }
+}
+
 TEST(Gpt2, DrawsOnlyWhereTheConfigHasDropout) {
   EXPECT_FALSE(nn::own_generator_of(*build(gpt2_config().dump())));
   EXPECT_TRUE(nn::own_generator_of(*build(gpt2_config({{"attn_pdrop", 0.1}}).dump())));
