@@ -64,26 +64,40 @@ void check_is_done(const Json& json, const char* key) {
 
 bool is_scale(double value) { return value >= 1 / kLargestScale && value <= kLargestScale; }
 
-// In "size", or beside it as older files have them.
-void read_limits(const Json& json, Processor* processor) {
+bool is_given(const Json& json, const char* key) {
+  return json.contains(key) && !json.at(key).is_null();
+}
+
+// In "size", or beside it as older files have them, which not all classes look at.
+void read_limits(const Json& json, bool looks_beside, Processor* processor) {
   constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr const char* kLeastBeside = "min_pixels";
+  constexpr const char* kMostBeside = "max_pixels";
   const auto size = json.find("size");
   if (size != json.end() && !size->is_null()) {
     FSDP2_CHECK(size->is_object(), Code::kInvalidArgument,
                 "\"size\": expected an object with shortest_edge and longest_edge, found {}",
                 size->type_name());
+    const auto has = [&](const char* key, const char* beside) {
+      return is_given(*size, key) || (looks_beside && is_given(json, beside));
+    };
+    FSDP2_CHECK(has("shortest_edge", kLeastBeside) && has("longest_edge", kMostBeside),
+                Code::kInvalidArgument,
+                "\"size\": expected shortest_edge and longest_edge in it, found {}", size->dump());
     read_integer(*size, "shortest_edge", kMostPixels, &processor->least_pixels);
     read_integer(*size, "longest_edge", kMost, &processor->most_pixels);
   }
-  read_integer(json, "min_pixels", kMostPixels, &processor->least_pixels);
-  read_integer(json, "max_pixels", kMost, &processor->most_pixels);
+  if (looks_beside) {
+    read_integer(json, kLeastBeside, kMostPixels, &processor->least_pixels);
+    read_integer(json, kMostBeside, kMost, &processor->most_pixels);
+  }
   FSDP2_CHECK(processor->least_pixels <= processor->most_pixels, Code::kInvalidArgument,
               "expected min_pixels of at most max_pixels, found {} and {}", processor->least_pixels,
               processor->most_pixels);
 }
 
 // usual: what the file leaves out.
-Processor processor_of(const Json& json, const Processor& usual) {
+Processor processor_of(const Json& json, const Processor& usual, bool looks_beside_size = true) {
   for (const char* key : {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"}) {
     check_is_done(json, key);
   }
@@ -95,7 +109,7 @@ Processor processor_of(const Json& json, const Processor& usual) {
   read_integer(json, "patch_size", kMostPatchSide, &processor.patch_size);
   read_integer(json, "temporal_patch_size", kMostPatchSide, &processor.frames_per_patch);
   read_integer(json, "merge_size", kMostPatchSide, &processor.merge_size);
-  read_limits(json, &processor);
+  read_limits(json, looks_beside_size, &processor);
   read_channels(json, "image_mean", &processor.mean);
   read_channels(json, "image_std", &processor.deviation);
   FSDP2_CHECK(std::all_of(processor.deviation.begin(), processor.deviation.end(), is_scale),
@@ -173,7 +187,9 @@ Processor read_processor(const std::string& path) {
 VideoProcessor read_video_processor(const std::string& path, VideoFamily family) {
   const std::string text = read_text_file(path, kLargestFile);
   return in_context(path, [&] {
-    return VideoProcessor{processor_of(parse_object(text), usual_of_videos(family)), family};
+    return VideoProcessor{processor_of(parse_object(text), usual_of_videos(family),
+                                       /*looks_beside_size=*/family == VideoFamily::kQwen2),
+                          family};
   });
 }
 

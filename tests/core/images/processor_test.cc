@@ -111,6 +111,19 @@ TEST_F(ProcessorTest, HasTheDefaultsOfTransformersForVideos) {
   EXPECT_EQ(qwen3.grid_frames(5), 3);
 }
 
+// As transformers: not those of Qwen3-VL's videos.
+TEST_F(ProcessorTest, TakesLimitsBesideTheSize) {
+  const std::string file =
+      write("p.json", R"({"size": {"shortest_edge": 5, "longest_edge": 6000}, "min_pixels": 70})");
+  EXPECT_EQ(read_processor(file).least_pixels, 70);
+  EXPECT_EQ(read_video_processor(file, VideoFamily::kQwen2).frames.least_pixels, 70);
+  EXPECT_EQ(read_video_processor(file, VideoFamily::kQwen3).frames.least_pixels, 5);
+  const Processor both =
+      processor(R"({"size": {"longest_edge": 99}, "min_pixels": 70, "max_pixels": 80})");
+  EXPECT_EQ(both.least_pixels, 70);
+  EXPECT_EQ(both.most_pixels, 80);
+}
+
 TEST_F(ProcessorTest, HasTheDefaultsOfTransformers) {
   const Processor rules = processor("{}");
   EXPECT_EQ(rules.patch_size, 14);
@@ -137,6 +150,10 @@ TEST_F(ProcessorTest, SaysWhatIsWrong) {
       {R"({"rescale_factor": "1/255"})", "expected a positive number, found \"1/255\""},
       {R"({"rescale_factor": 1e-200})", "\"rescale_factor\": expected a positive number"},
       {R"({"size": 224})", "\"size\": expected an object with shortest_edge and longest_edge"},
+      {R"({"size": {"min_pixels": 64, "max_pixels": 99}})",
+       "\"size\": expected shortest_edge and longest_edge in it"},
+      {R"({"size": {"shortest_edge": 64}, "min_pixels": 64})",
+       "expected shortest_edge and longest"},
       {R"({"min_pixels": 1000000000, "max_pixels": 1000000000})",
        "\"min_pixels\": expected an integer from 1 to 134217728"},
   };
