@@ -54,6 +54,7 @@ struct CausalLMConfig {
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
   double initializer_range = 0;
+  double residual_range = 0;        // of "c_proj.weight"; 0: the same
   bool has_position_table = false;  // positions are rows of it, so there are max_positions of them
   bool draws = false;               // random numbers in training mode, as for dropout
   bool norms_add_one = false;
@@ -91,6 +92,9 @@ class CausalLM : public nn::Module,
   nn::TokenScores score(nn::Values inputs, const nn::HeadScoreOptions& options) override;
   at::Tensor logits_at(nn::Values inputs, const at::Tensor& places) override;
   double initializer_range() const override { return config_.initializer_range; }
+  double residual_range() const override {
+    return config_.residual_range > 0 ? config_.residual_range : config_.initializer_range;
+  }
   double initial_norm_weight() const override { return config_.norms_add_one ? 0 : 1; }
   std::optional<at::Generator> own_generator() const override;
   nn::ComputationLines computation_lines() const override { return config_.computation; }

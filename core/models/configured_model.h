@@ -16,6 +16,9 @@ class ConfiguredModel {
   virtual const std::string& config_json() const = 0;
   // Standard deviation of freshly initialised matrices.
   virtual double initializer_range() const = 0;
+  // That of those whose results are added to the hidden states, where it is another one: they are
+  // named "c_proj.weight".
+  virtual double residual_range() const { return initializer_range(); }
   // What the weights of norms begin with: 0 where 1 is added to them.
   virtual double initial_norm_weight() const = 0;
 };

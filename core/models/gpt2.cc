@@ -297,6 +297,9 @@ std::shared_ptr<nn::Module> build_gpt2(const std::string& config_json, at::Scala
   const auto head = make_head(body->embedding_weight(), config.tie_word_embeddings);
   CausalLMConfig whole{"GPT2LMHeadModel", "GPT2Block", config.vocab_size, config.positions,
                        config.initializer_range};
+  // As transformers: each block adds to the hidden states twice.
+  whole.residual_range =
+      config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.layers));
   whole.has_position_table = true;
   whole.draws = config.has_dropout();
   whole.computation = lines_of(config);

@@ -131,12 +131,14 @@ void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
   } else if (ends_with(name, "bias")) {
     out.zero_();
   } else {
-    read_normal(seed_, name, std_, shape, first_row, out);
+    const bool is_residual = ends_with(name, "c_proj.weight");
+    read_normal(seed_, name, is_residual ? residual_std_ : std_, shape, first_row, out);
   }
 }
 
 std::string SeededInit::mark_of(const std::string& /*name*/) const {
-  return fmt::format("seed {}, standard deviation {}, norms from {}", seed_, std_, norm_weight_);
+  return fmt::format("seed {}, standard deviations {} and {}, norms from {}", seed_, std_,
+                     residual_std_, norm_weight_);
 }
 
 }  // namespace fsdp2::nn

@@ -4,10 +4,12 @@
 //
 //   name ends in "norm.weight"/"layernorm.weight", or 1-D ".weight"   1, or `norm_weight`
 //   name ends in "bias"                                               0
-//   everything else                                normal, mean 0, standard deviation `std`
+//   everything else                                normal, mean 0, standard deviation `std`, or
+//                                                  `residual_std` where it ends in "c_proj.weight"
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/nn/parameter_source.h"
@@ -25,8 +27,12 @@ void read_uniform(uint64_t seed, const std::string& name, double bound, at::IntA
 class SeededInit : public ParameterSource {
  public:
   // std: `initializer_range` of config.json.
-  explicit SeededInit(uint64_t seed, double std = 0.02, double norm_weight = 1)
-      : seed_(seed), std_(std), norm_weight_(norm_weight) {}
+  explicit SeededInit(uint64_t seed, double std = 0.02, double norm_weight = 1,
+                      std::optional<double> residual_std = std::nullopt)
+      : seed_(seed),
+        std_(std),
+        norm_weight_(norm_weight),
+        residual_std_(residual_std.value_or(std)) {}
 
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
@@ -36,6 +42,7 @@ class SeededInit : public ParameterSource {
   uint64_t seed_;
   double std_;
   double norm_weight_;
+  double residual_std_;
 };
 
 }  // namespace fsdp2::nn

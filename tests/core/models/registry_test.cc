@@ -314,6 +314,14 @@ TEST(Gpt2, HasTheNamesAndKindsOfTransformers) {
   }
 }
 
+TEST(Gpt2, DrawsWhatIsAddedToTheHiddenStatesSmallerWithMoreLayers) {
+  const auto model = build(gpt2_config({{"n_layer", 8}, {"initializer_range", 0.1}}).dump());
+  EXPECT_EQ(configured_model(*model, "a test").initializer_range(), 0.1);
+  EXPECT_DOUBLE_EQ(configured_model(*model, "a test").residual_range(), 0.025);
+  const auto other = build_with({{"initializer_range", 0.1}});
+  EXPECT_EQ(configured_model(*other, "a test").residual_range(), 0.1);
+}
+
 TEST(Gpt2, StoresMatricesTransposed) {
   const auto parameters = build(gpt2_config({{"n_inner", 24}}).dump())->named_parameters();
   EXPECT_EQ(parameters["transformer.h.0.attn.c_attn.weight"].sizes(), at::IntArrayRef({16, 48}));

@@ -64,6 +64,14 @@ TEST(SeededInit, MatricesAreNormalWithTheGivenDeviation) {
   EXPECT_NEAR(shifted.mean().item<double>(), 0, 0.004);
 }
 
+TEST(SeededInit, ProjectionsOntoTheHiddenStatesMayHaveAnotherDeviation) {
+  const SeededInit source(7, 0.5, /*norm_weight=*/1, /*residual_std=*/0.125);
+  const char* projection = "transformer.h.0.mlp.c_proj.weight";
+  EXPECT_TRUE(at::allclose(rows(source, 0, kRows, projection),
+                           rows(SeededInit(7, 0.125), 0, kRows, projection)));
+  EXPECT_TRUE(rows(source, 0, kRows).equal(rows(SeededInit(7, 0.5), 0, kRows)));
+}
+
 TEST(SeededInit, SeedAndNameChangeTheValues) {
   const at::Tensor values = rows(SeededInit(7), 0, kRows);
   EXPECT_TRUE(values.equal(rows(SeededInit(7), 0, kRows)));
