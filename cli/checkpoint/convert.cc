@@ -9,6 +9,7 @@
 
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
+#include "cli/checkpoint/tidied_work.h"
 #include "cli/library.h"
 #include "core/config/checks/torch_file.h"
 
@@ -116,13 +117,7 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
   return true;
 }
 
-}  // namespace
-
-int convert(const std::vector<std::string>& arguments) {
-  ConvertArguments given;
-  if (!parse_convert_arguments(arguments, &given)) {
-    return 0;
-  }
+void convert_as(const ConvertArguments& given) {
   check(fsdp2_log_set(FSDP2_LOG_INFO, nullptr, nullptr,
                       nullptr));  // long conversions report progress
   fsdp2_convert_options options = FSDP2_CONVERT_OPTIONS_INIT;
@@ -135,7 +130,21 @@ int convert(const std::vector<std::string>& arguments) {
   const std::string found = text_of(fsdp2_checkpoint_find, given.from.c_str());
   check(fsdp2_checkpoint_convert(found.c_str(), given.to.c_str(), &options));
   std::cerr << "wrote " << given.to << " (" << given.format << ") from " << found << std::endl;
-  return 0;
+}
+
+}  // namespace
+
+int convert(const std::vector<std::string>& arguments) {
+  ConvertArguments given;
+  if (!parse_convert_arguments(arguments, &given)) {
+    return 0;
+  }
+  return tidied(given.to, [&] {
+    return exit_code_of("fsdp2 convert", [&] {
+      convert_as(given);
+      return 0;
+    });
+  });
 }
 
 }  // namespace fsdp2::cli

@@ -18,6 +18,7 @@
 
 #include "core/base/blocked_signal.h"
 #include "core/base/error.h"
+#include "core/base/temporary_name.h"
 
 namespace fsdp2 {
 
@@ -102,10 +103,11 @@ std::string directory_of(const std::string& path) {
 }
 
 // Differs between processes, hosts that share a directory, and calls.
-std::string unique_suffix() {
+std::string temporary_beside(const std::string& path) {
   static std::atomic<uint32_t> calls{0};
   std::random_device random;
-  return fmt::format("{:x}-{:x}-{:08x}", ::getpid(), calls.fetch_add(1), random());
+  return fmt::format("{}{}{}{:x}-{:08x}", path, kTemporary, process_mark(::getpid()),
+                     calls.fetch_add(1), random());
 }
 
 }  // namespace
@@ -183,7 +185,7 @@ std::string resolve_file(const std::string& path) {
 
 AtomicFile::AtomicFile(const std::string& path) : path_(resolve_file(path)) {
   do {
-    temporary_ = fmt::format("{}.tmp-{}", path_, unique_suffix());
+    temporary_ = temporary_beside(path_);
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (file_ < 0 && (errno == EEXIST || errno == EINTR));
   if (file_ < 0) {

@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/temporary_name.h"
 
 namespace fsdp2::ckpt {
 
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 
 std::string beside(const std::string& path, const char* kind) {
   std::random_device random;
-  return fmt::format("{}{}{:x}-{:08x}", path, kind, ::getpid(), random());
+  return fmt::format("{}{}{}{:08x}", path, kind, process_mark(::getpid()), random());
 }
 
 void make_directories(const std::string& path) {

@@ -9,10 +9,9 @@
 
 namespace fsdp2::ckpt {
 
-inline constexpr char kTemporary[] = ".tmp-";
 inline constexpr char kMovedAside[] = ".old-";
 
-// A name beside `path` that nobody has.
+// A name beside `path` that nobody has; `kind` is kTemporary or kMovedAside.
 std::string beside(const std::string& path, const char* kind);
 
 // Makes the directory and those above it, so that a crash of the machine keeps them. kIo.

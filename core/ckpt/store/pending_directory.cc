@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/temporary_name.h"
 #include "core/base/text.h"
 #include "core/ckpt/store/checkpoint_directory.h"
 #include "core/ckpt/store/directory_names.h"

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/ckpt/state/state_tree.h"
+#include "core/ckpt/torch/pending_rank_files.h"
 #include "core/ckpt/torch/per_rank_files.h"
 #include "core/ckpt/torch/pth_file.h"
 
@@ -42,7 +41,7 @@ void add_description(const PythonValue& description, Values* values) {
 
 // `moves` are in the tree's order, in which torch.save numbers its records.
 void write_rank(const TreeCopy& copy, const std::vector<TreeMove>& moves, int rank,
-                const std::string& save_id) {
+                const std::string& save_id, const std::string& path) {
   Values values;
   std::vector<TensorSpec> plan;
   std::vector<std::pair<const StateEntry*, std::vector<int64_t>>> boxes;
@@ -66,15 +65,13 @@ void write_rank(const TreeCopy& copy, const std::vector<TreeMove>& moves, int ra
     plan.push_back(std::move(spec));
   }
   add_description(describe_rank(rank, copy.ranks, std::move(shards), save_id), &values);
-  const auto writer = make_tree_writer(copy.to + "/" + per_rank_file_name(copy.step, rank),
-                                       make_tree(values), plan);
+  const auto writer = make_tree_writer(path, make_tree(values), plan);
   for (size_t i = 0; i < plan.size(); ++i) {
     const at::Tensor tensor =
         read_box(copy.source, *boxes[i].first, boxes[i].second, plan[i].shape);
     writer->append(plan[i].name, tensor);
     copy.note_written(tensor);
   }
-  copy.check_source();
   writer->finish();
 }
 
@@ -116,19 +113,18 @@ void copy_to_pth(const TreeCopy& copy) {
 void copy_to_per_rank_pth(const TreeCopy& copy) {
   FSDP2_CHECK(copy.ranks >= 1, Code::kInvalidArgument, "expected at least 1 rank, got {}",
               copy.ranks);
-  std::error_code error;
-  std::filesystem::create_directories(copy.to, error);
-  FSDP2_CHECK(!error, Code::kIo, "{}: cannot make the directory: {}", copy.to, error.message());
   std::vector<TreeMove> moves = copy.moves;
   moves.erase(std::remove_if(moves.begin(), moves.end(),
                              [](const TreeMove& move) { return describes_rank(move.path); }),
               moves.end());
   moves = in_tree_order(std::move(moves));
   const std::string save_id = make_save_id();
+  PendingRankFiles pending(copy.to, copy.step, copy.ranks);
   for (int rank = 0; rank < copy.ranks; ++rank) {
-    write_rank(copy, moves, rank, save_id);
+    write_rank(copy, moves, rank, save_id, pending.file(rank));
   }
-  remove_further_ranks(copy.to, copy.step, copy.ranks);
+  copy.check_source();
+  pending.commit();
 }
 
 }  // namespace fsdp2::ckpt

@@ -19,8 +19,9 @@ std::unique_ptr<FullWriter> make_tree_writer(const std::string& path, const Pyth
 
 // Errors: those of PthWriter and of the source.
 void copy_to_pth(const TreeCopy& copy);
-// One file a rank, each with its rows as torch.chunk cuts them; see per_rank_files.h. The directory
-// is made if it is missing. In addition: kInvalidArgument for less than one rank.
+// One file a rank, each with its rows as torch.chunk cuts them; see per_rank_files.h. They appear
+// when all are written. In addition: those of PendingRankFiles; kInvalidArgument for less than one
+// rank.
 void copy_to_per_rank_pth(const TreeCopy& copy);
 
 }  // namespace fsdp2::ckpt

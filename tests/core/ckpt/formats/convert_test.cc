@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -122,6 +123,26 @@ TEST_F(Convert, SourceThatASaveReplacesMeanwhileIsSaidToBe) {
     set_log_sink(LogLevel::kWarning, {});
     std::filesystem::remove_all(path("run"));
   }
+}
+
+// The first rank's rows are all there, the second's are not.
+TEST_F(Convert, ThatFailsInTheMiddleLeavesNothing) {
+  DcpBuilder builder(path("run"));
+  builder.spread(2);
+  builder.add_tensor({"model", "a"}, at::ones({4, 2}), 2);
+  builder.write();
+  const std::string second = path("run/__1_0.distcp");
+  write("run/__1_0.distcp", std::string(std::filesystem::file_size(second), '\0'));
+  for (const CheckpointFormat format :
+       {CheckpointFormat::kPth, CheckpointFormat::kSafetensors, CheckpointFormat::kDcpDirectory,
+        CheckpointFormat::kPthPerRankDirectory}) {
+    EXPECT_ERROR(convert("to", format), Code::kCorruptData, "__1_0.distcp");
+    EXPECT_EQ(files(), std::vector<std::string>{"run"}) << format_name(format);
+  }
+  write("to/notes.txt", "");
+  EXPECT_ERROR(convert("to", CheckpointFormat::kPthPerRankDirectory), Code::kCorruptData,
+               "__1_0.distcp");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path("to")), {}), 1);
 }
 
 // Python's DCP pickles a tuple as a whole.

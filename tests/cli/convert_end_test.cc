@@ -1,0 +1,121 @@
+// What `fsdp2 convert` leaves when a signal ends it: nothing new.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/cli/process.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+// Many tensors of zeros, which take no room until somebody has read and written them.
+std::string write_large_weights(const std::string& folder) {
+  constexpr int64_t kTensors = 256;
+  constexpr int64_t kBytes = int64_t{16} << 20;
+  std::string header = "{";
+  for (int64_t i = 0; i < kTensors; ++i) {
+    header += (i == 0 ? "" : ",") + std::string("\"w") + std::to_string(i) +
+              "\":{\"dtype\":\"F32\",\"shape\":[4096,1024],\"data_offsets\":[" +
+              std::to_string(i * kBytes) + "," + std::to_string((i + 1) * kBytes) + "]}";
+  }
+  header += "}";
+  std::string length;
+  for (size_t i = 0; i < 8; ++i) {
+    length += static_cast<char>(header.size() >> (8 * i) & 0xFF);
+  }
+  const std::string path = folder + "/weights.safetensors";
+  std::ofstream(path, std::ios::binary) << length << header;
+  fs::resize_file(path, fs::file_size(path) + static_cast<uint64_t>(kTensors * kBytes));
+  return path;
+}
+
+Arguments names_below(const std::string& folder) {
+  Arguments names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    names.push_back(fs::relative(entry.path(), folder));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+int only_child_of(int pid) {
+  std::ifstream children("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) +
+                         "/children");
+  int child = 0;
+  children >> child;
+  return child;
+}
+
+class ConvertThatASignalEnds : public ::testing::Test {
+ protected:
+  // Once it has begun to write. to_child: as the system kills who has most of its memory.
+  Outcome outcome(const std::string& to, const Arguments& more, int number, bool to_child = false) {
+    Arguments command = {fsdp2_program(), "convert", weights_, folder_ + "/" + to};
+    command.insert(command.end(), more.begin(), more.end());
+    Process process(command, {});
+    EXPECT_TRUE(comes_true([&] {
+      const Arguments names = names_below(folder_);
+      return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+        return name.find(".tmp-") != std::string::npos;
+      });
+    }));
+    kill(to_child ? only_child_of(process.pid()) : process.pid(), number);
+    return process.wait();
+  }
+
+  const std::string folder_ = empty_directory();
+  const std::string weights_ = write_large_weights(folder_);
+};
+
+TEST_F(ConvertThatASignalEnds, LeavesNothing) {
+  const Arguments before = names_below(folder_);
+  write_file(folder_ + "/config.json", "{}");
+  const std::vector<std::pair<std::string, Arguments>> targets = {
+      {"all.pth", {}},
+      {"run", {"--format", "dcp"}},
+      {"model", {"--format", "model", "--model-config", folder_ + "/config.json"}},
+      {"ranks", {"--format", "pth-per-rank", "--ranks", "3"}}};
+  for (const auto& [to, more] : targets) {
+    EXPECT_EQ(outcome(to, more, SIGINT).exit_code, 128 + SIGINT) << to;
+    fs::remove(folder_ + "/config.json");
+    EXPECT_EQ(names_below(folder_), before) << to;
+    write_file(folder_ + "/config.json", "{}");
+  }
+}
+
+TEST_F(ConvertThatASignalEnds, LeavesTheFilesOfEachRankThatWereThere) {
+  fs::create_directory(folder_ + "/ranks");
+  write_file(folder_ + "/ranks/fsdp_sharded_cpt0_rank0.pth", "old");
+  const Arguments before = names_below(folder_);
+  const Outcome end = outcome("ranks", {"--format", "pth-per-rank", "--ranks", "2"}, SIGTERM);
+  EXPECT_EQ(end.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(names_below(folder_), before);
+  EXPECT_EQ(read_file(folder_ + "/ranks/fsdp_sharded_cpt0_rank0.pth"), "old");
+}
+
+TEST_F(ConvertThatASignalEnds, LeavesNothingWhereTheSystemKillsIt) {
+  const Arguments before = names_below(folder_);
+  EXPECT_EQ(outcome("run", {"--format", "dcp"}, SIGKILL, true).exit_code, 128 + SIGKILL);
+  EXPECT_EQ(names_below(folder_), before);
+}
+
+TEST(Convert, ThatFailsHasTheExitCodeOfItsWork) {
+  const std::string folder = empty_directory();
+  const Outcome failed = run({fsdp2_program(), "convert", folder + "/no", folder + "/to"});
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.err, HasSubstr("fsdp2 convert: " + folder + "/no"));
+}
+
+}  // namespace
+}  // namespace fsdp2::test
