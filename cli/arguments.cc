@@ -123,16 +123,23 @@ CLI::Validator decimal_number() {
   return CLI::Validator(check, "");
 }
 
+std::optional<std::string> fault_of_utf8(const std::string& text) {
+  const std::optional<size_t> malformed = find_malformed_utf8(text);
+  if (!malformed) {
+    return std::nullopt;
+  }
+  std::ostringstream fault;
+  fault << "expected UTF-8, found byte 0x" << std::hex
+        << static_cast<int>(static_cast<unsigned char>(text[*malformed])) << std::dec << " at "
+        << *malformed;
+  return fault.str();
+}
+
 CLI::Option* as_utf8(CLI::Option* option, const std::string& positional) {
   // Thrown and not returned: CLI11 would put the value, with its bytes, into the message.
   const auto refuse_others = [option, positional](const std::string& text) -> std::string {
-    if (const std::optional<size_t> malformed = find_malformed_utf8(text)) {
-      std::ostringstream message;
-      message << (positional.empty() ? option->get_name() : positional)
-              << ": expected UTF-8, found byte 0x" << std::hex
-              << static_cast<int>(static_cast<unsigned char>(text[*malformed])) << std::dec
-              << " at " << *malformed;
-      throw UsageError(message.str());
+    if (const std::optional<std::string> fault = fault_of_utf8(text)) {
+      throw UsageError((positional.empty() ? option->get_name() : positional) + ": " + *fault);
     }
     return "";
   };

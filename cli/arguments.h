@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -56,6 +57,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number* value,
     return option->check(decimal_number());
   }
 }
+
+// "expected UTF-8, found byte 0xff at 1"; nullopt for what is UTF-8.
+std::optional<std::string> fault_of_utf8(const std::string& text);
 
 // Refuses what is not UTF-8, with the option's name: for what goes to the library, which takes
 // nothing else. positional: what help calls an option without a flag. Returns the option.

@@ -2,8 +2,11 @@
 
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <system_error>
+
+#include "cli/arguments.h"
 
 namespace fsdp2::cli {
 
@@ -28,12 +31,23 @@ std::vector<int64_t> numbers_in(const std::string& text, const std::string& what
 }
 
 // The text goes on: as a record's prompt it has no end, which some tokenizers put behind every
-// text. REQUIRES: UTF-8.
-std::vector<int64_t> without_end(const Tokenizer& tokenizer, const std::string& text) {
+// text.
+std::vector<int64_t> without_end(const Tokenizer& tokenizer, const std::string& text,
+                                 const std::string& what) {
+  if (text.find('\0') != std::string::npos) {
+    throw Failure(what + ": has a zero byte, which is no text");
+  }
+  if (const std::optional<std::string> fault = fault_of_utf8(text)) {
+    throw Failure(what + ": " + *fault);
+  }
   const std::string record = nlohmann::json({{"prompt", text}}).dump();
   Tensor prompt;
-  check(fsdp2_tokenizer_encode_prompt(tokenizer.get(), record.c_str(), nullptr, nullptr,
-                                      prompt.out(), nullptr, nullptr, nullptr, nullptr, nullptr));
+  const fsdp2_status status =
+      fsdp2_tokenizer_encode_prompt(tokenizer.get(), record.c_str(), nullptr, nullptr, prompt.out(),
+                                    nullptr, nullptr, nullptr, nullptr, nullptr);
+  if (status != FSDP2_OK) {
+    throw Failure(what + ": " + fsdp2_error_message(), status);
+  }
   const auto info = info_of<fsdp2_tensor_info>(fsdp2_tensor_get_info, prompt.get());
   std::vector<int64_t> tokens(static_cast<size_t>(info.n_bytes) / sizeof(int64_t));
   check(fsdp2_tensor_read(prompt.get(), tokens.data(), static_cast<size_t>(info.n_bytes)));
@@ -55,15 +69,7 @@ std::vector<int64_t> TokenText::read(const std::string& text, const std::string&
     return numbers_in(text, what);
   }
   if (form_ == Form::kTokenizer) {
-    if (text.find('\0') != std::string::npos) {
-      throw Failure(what + ": has a zero byte, which is no text");
-    }
-    std::vector<int64_t> tokens = encoded(text.size(), [&](int64_t* tokens, size_t cap,
-                                                           size_t* needed) {
-      constexpr int32_t kSurround = 1;
-      return fsdp2_tokenizer_encode(tokenizer_.get(), text.c_str(), kSurround, tokens, cap, needed);
-    });
-    return tokens.empty() ? tokens : without_end(tokenizer_, text);
+    return without_end(tokenizer_, text, what);
   }
   std::vector<int64_t> tokens;
   for (const char c : text) {

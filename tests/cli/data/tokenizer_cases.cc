@@ -117,6 +117,18 @@ TEST_F(TokenizerOfAModel, WritesTextInSamplesAndGeneration) {
   EXPECT_EQ(Json::parse(generated.out).at("text"), sample);
 }
 
+TEST_F(TokenizerOfAModel, RefusesPromptsThatAreNoTextByTheirPlace) {
+  for (const auto& [text, fault] :
+       {std::pair(std::string("x\xffy"), "expected UTF-8, found byte 0xff at 1"),
+        std::pair(std::string("x\0y", 3), "has a zero byte")}) {
+    write_file(folder_ + "/prompts.txt", "word\n" + text + "\n");
+    const Outcome refused = run(
+        {fsdp2_program(), "generate", "--model", model_, "--prompts", folder_ + "/prompts.txt"});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr(std::string("prompt 2: ") + fault));
+  }
+}
+
 // The end of a text is another token here.
 TEST_F(TokenizerOfAModel, AnswersAChatUpToTheEndOfItsTurn) {
   const std::string config =
