@@ -127,7 +127,10 @@ void Trainer::run_step() {
 }
 
 void Trainer::run_step_and_count_memory() {
-  MemoryReport memory(run_.mesh, run_.shard, run_.optimizer, options_.keeps_memory());
+  // Those of several backwards add up until the last.
+  const bool has_one_reduction = options_.grad_accum == 1 || options_.accum_sync == "last";
+  MemoryReport memory(run_.mesh, run_.shard, run_.optimizer,
+                      {options_.keeps_memory(), options_.update_in_backward && has_one_reduction});
   memory.before_step();
   run_step();
   memory.after_step(next_step_);

@@ -45,6 +45,27 @@ TEST(MemoryReport, LiveIsAsPlannedToTheByte) {
   }
 }
 
+// A unit's go with its update, before the next unit's come.
+TEST(MemoryReport, TellsTheGradientsThatThereAreAtATime) {
+  for (const int ranks : {1, 2}) {
+    const Arguments run = {"--global-batch", std::to_string(4 * ranks), "--clip", "0"};
+    const auto gradients = [&](const Arguments& more) {
+      const Training training = count_memory(ranks, joined(run, more));
+      EXPECT_EQ(training.outcome.exit_code, 0) << training.outcome.err;
+      const Json line = event_of(training, "memory");
+      EXPECT_EQ(line.at("live").at("gradients"), line.at("plan").at("gradients"));
+      EXPECT_EQ(sum_over_units(line, "gradients"), line.at("live").at("parameters"));
+      return line.at("live").at("gradients").get<int64_t>();
+    };
+    const int64_t all = gradients({});
+    EXPECT_EQ(gradients({"--grad-accum", "2"}), all);
+    EXPECT_LT(gradients({"--update-in-backward"}), all);
+    EXPECT_EQ(gradients({"--update-in-backward", "--grad-accum", "2"}), all);
+    EXPECT_LT(gradients({"--update-in-backward", "--grad-accum", "2", "--accum-sync", "last"}),
+              all);
+  }
+}
+
 TEST(MemoryReport, TellsTheWholeModelWhereAllUnitsAreGatheredAhead) {
   for (const int ranks : {2, 3}) {
     const Arguments run = {"--global-batch", std::to_string(2 * ranks), "--prefetch", "0"};

@@ -41,7 +41,7 @@ std::string row(const std::string& name, size_t width, const std::vector<std::st
 
 }  // namespace
 
-// Runs inside the library's backward.
+// Runs inside the library's backward: of each micro batch that reduces gradients.
 fsdp2_status MemoryReport::count_gradient(const fsdp2_gradient_info* info, fsdp2_tensor gradient,
                                           void* user_data) {
   auto* const report = static_cast<MemoryReport*>(user_data);
@@ -49,7 +49,10 @@ fsdp2_status MemoryReport::count_gradient(const fsdp2_gradient_info* info, fsdp2
   tensor.struct_size = sizeof(tensor);
   const fsdp2_status status = fsdp2_tensor_get_info(gradient, &tensor);
   const auto unit = static_cast<size_t>(info->unit_index);
-  if (status == FSDP2_OK && unit < report->units_.size()) {
+  const auto parameter = static_cast<size_t>(info->parameter_index);
+  if (status == FSDP2_OK && unit < report->units_.size() && parameter < report->has_come_.size() &&
+      !report->has_come_[parameter]) {
+    report->has_come_[parameter] = true;
     report->units_[unit].gradients += tensor.n_bytes;
   }
   return status;
@@ -82,13 +85,14 @@ void MemoryReport::after_step(int64_t step) {
 
 // So that only what is in use counts as held between steps.
 void MemoryReport::give_back_kept_memory() const {
-  if (keeps_memory_) {
+  if (settings_.keeps_memory) {
     check(fsdp2_runtime_keep_memory(0));
     check(fsdp2_runtime_keep_memory(1));
   }
 }
 
 void MemoryReport::count_units() {
+  has_come_.assign(count_of(fsdp2_shard_get_parameter_count, shard_), false);
   units_.clear();
   for (size_t i = 0; i < count_of(fsdp2_shard_get_unit_count, shard_); ++i) {
     const auto info = info_of<fsdp2_unit_info>(fsdp2_shard_get_unit_info, shard_.get(), i);
@@ -121,6 +125,18 @@ int64_t MemoryReport::sum(int64_t UnitMemory::* kind) const {
   return total;
 }
 
+// The most that there are.
+int64_t MemoryReport::gradients_at_once() const {
+  if (!settings_.frees_gradients) {
+    return sum(&UnitMemory::gradients);
+  }
+  int64_t most = 0;
+  for (const UnitMemory& unit : units_) {
+    most = std::max(most, unit.gradients);
+  }
+  return most;
+}
+
 Line MemoryReport::line() const {
   Line units = Line::array();
   for (const UnitMemory& unit : units_) {
@@ -130,7 +146,7 @@ Line MemoryReport::line() const {
                      {"optimizer", unit.optimizer},
                      {"gathered", unit.gathered}});
   }
-  const int64_t gradients = sum(&UnitMemory::gradients);
+  const int64_t gradients = gradients_at_once();
   const int64_t known = gradients + peak_gathered_;
   const Line live = {{"parameters", sum(&UnitMemory::parameters)},
                      {"gradients", gradients},
@@ -171,8 +187,8 @@ std::string MemoryReport::table() const {
     text += row(which, width, cells);
   }
   return text +
-         "  gathered is that of each unit in full, and below the most at a time; activations "
-         "have all else that\n  came in the step; the whole process had " +
+         "  gathered is that of each unit in full, and below the most at a time, as are gradients; "
+         "activations have\n  all else that came in the step; the whole process had " +
          megabytes(peak_) + " at most";
 }
 

@@ -14,16 +14,23 @@ namespace fsdp2::cli {
 struct UnitMemory {
   std::string name;  // "" for the root
   int64_t parameters = 0;
-  int64_t gradients = 0;  // of the shards, as they came in the step
+  int64_t gradients = 0;  // of the shards, once all of its have come in the step
   int64_t optimizer = 0;
   int64_t gathered = 0;  // in full
 };
 
 class MemoryReport {
  public:
-  // keeps_memory: what fsdp2_runtime_keep_memory is set to.
-  MemoryReport(const Mesh& mesh, const Shard& shard, const Optimizer& optimizer, bool keeps_memory)
-      : mesh_(mesh), shard_(shard), optimizer_(optimizer), keeps_memory_(keeps_memory) {}
+  // How the run has set the library up.
+  struct Settings {
+    bool keeps_memory = false;  // fsdp2_runtime_keep_memory
+    // A unit's gradients go before the next unit's come.
+    bool frees_gradients = false;
+  };
+
+  MemoryReport(const Mesh& mesh, const Shard& shard, const Optimizer& optimizer,
+               const Settings& settings)
+      : mesh_(mesh), shard_(shard), optimizer_(optimizer), settings_(settings) {}
   MemoryReport(const MemoryReport&) = delete;
   MemoryReport& operator=(const MemoryReport&) = delete;
 
@@ -43,16 +50,18 @@ class MemoryReport {
   void count_units();
   void count_optimizer();
   int64_t sum(int64_t UnitMemory::* kind) const;
+  int64_t gradients_at_once() const;
 
   const Mesh& mesh_;
   const Shard& shard_;
   const Optimizer& optimizer_;
-  const bool keeps_memory_;
+  const Settings settings_;
   int64_t step_ = -1;
   std::vector<UnitMemory> units_;
-  int64_t held_before_ = 0;    // by the process, or on its GPU, between steps
-  int64_t peak_ = 0;           // in the step; on a GPU, since the run began
-  int64_t peak_gathered_ = 0;  // in the step
+  std::vector<bool> has_come_;  // a gradient, by parameter
+  int64_t held_before_ = 0;     // by the process, or on its GPU, between steps
+  int64_t peak_ = 0;            // in the step; on a GPU, since the run began
+  int64_t peak_gathered_ = 0;   // in the step
   fsdp2_plan_info plan_{};
 };
 
