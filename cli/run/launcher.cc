@@ -20,6 +20,7 @@
 #include "cli/run/output.h"
 #include "cli/run/rank_process.h"
 #include "cli/run/rendezvous.h"
+#include "cli/run/room.h"
 #include "cli/run/signals.h"
 #include "cli/terminal.h"
 
@@ -325,6 +326,11 @@ int launch(const RunOptions& options) {
                       : ": is not executable (chmod +x)")
               << std::endl;
     return is_there ? 126 : 127;
+  }
+  const std::string lacks = shortage(options.nproc_per_node, room_of_machine());
+  if (!lacks.empty()) {
+    std::cerr << "fsdp2 run: " << lacks << std::endl;
+    return 1;
   }
   try {
     return Job(options).run(file);

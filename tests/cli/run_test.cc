@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <regex>
 #include <set>
 #include <string>
@@ -343,6 +344,17 @@ TEST(RunCommandLine, ACommandWithoutDashesIsToldWhereItGoes) {
   EXPECT_EQ(job.exit_code, 2);
   EXPECT_THAT(job.err, HasSubstr("unexpected argument 'fsdp2'"));
   EXPECT_THAT(job.err, HasSubstr("the command goes after --"));
+}
+
+TEST(RunCommandLine, MoreRanksThanThereIsRoomForAreToldBeforeTheFirstStarts) {
+  const std::string folder = empty_directory();
+  const Outcome job = run({"sh", "-c", "ulimit -n 64 && exec \"$@\"", "sh", fsdp2_program(), "run",
+                           "--nproc-per-node", "40", "--", "touch", folder + "/started"});
+  EXPECT_EQ(job.exit_code, 1);
+  EXPECT_THAT(job.err, StartsWith("fsdp2 run: 40 ranks need "));
+  EXPECT_THAT(job.err, HasSubstr(" open files of the launcher"));
+  EXPECT_EQ(lines_of(job.err).size(), 1U) << job.err;
+  EXPECT_FALSE(std::filesystem::exists(folder + "/started"));
 }
 
 TEST(RunCommandLine, HelpShowsTheFlags) {
