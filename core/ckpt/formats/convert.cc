@@ -20,6 +20,7 @@
 #include "core/ckpt/formats/format_table.h"
 #include "core/ckpt/formats/make_full_writer.h"
 #include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/formats/replaced_file.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/state/tree_copy.h"
 #include "core/ckpt/store/steady_path.h"
@@ -60,22 +61,6 @@ StatePath place_of_model(const StateSource& source) {
   FSDP2_CHECK(names.size() <= 1, Code::kInvalidArgument, "{}: expected one model, found {}: {}",
               source.path(), names.size(), list_some(names, kNamesInMessage));
   return below.empty() ? StatePath() : *below.begin();
-}
-
-// A file that is no checkpoint is somebody's: tokens, too, are in files whose names end in .bin.
-void check_is_not_foreign(const std::string& to) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(to, error)) {
-    return;
-  }
-  try {
-    detect_format(to);
-  } catch (const Error& unknown) {
-    if (unknown.code() == Code::kUnsupported) {
-      fail(Code::kIo, "{}, and would be lost: name a new file, or remove this one first",
-           unknown.message());
-    }
-  }
 }
 
 class Conversion {
@@ -239,7 +224,7 @@ void Conversion::write_tree() {
 }
 
 ConvertResult Conversion::convert() {
-  check_is_not_foreign(to_);
+  check_may_replace_file(to_);
   choose();
   progress_.emplace("checkpoint", "writing " + to_, bytes_to_write());
   if (needs_flat()) {

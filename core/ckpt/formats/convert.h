@@ -32,7 +32,7 @@ struct ConvertResult {
 };
 
 // Errors: those of the readers and writers; kUnsupported for kDcpPartDirectory; kInvalidArgument if
-// the source holds no model where one is needed; kIo if `to` is a file that is no checkpoint.
+// the source holds no model where one is needed; those of check_may_replace_file.
 ConvertResult convert_checkpoint(const std::string& from, const std::string& to,
                                  const ConvertOptions& options);
 

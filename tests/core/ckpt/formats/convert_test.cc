@@ -93,6 +93,46 @@ TEST_F(Convert, AFileThatIsNoCheckpointIsNotReplaced) {
   }
 }
 
+// A data file looks like a file of torch.save, which it is to hold.
+TEST_F(Convert, APartOfACheckpointIsNotReplaced) {
+  write_run_of_two_ranks();
+  const std::string part = path("run/__0_0.distcp");
+  const std::string before = contents(part);
+  EXPECT_ERROR(convert("run/__0_0.distcp", CheckpointFormat::kPth), Code::kIo,
+               part + ": is a part of " + path("run") + ", a DCP directory, which would be broken");
+  std::filesystem::copy(path("run"), path("other"));
+  std::filesystem::rename(part, path("elsewhere"));
+  std::filesystem::create_symlink("../elsewhere", part);
+  EXPECT_ERROR(convert("run/__0_0.distcp", CheckpointFormat::kPth), Code::kIo, "is a part of");
+  std::filesystem::create_symlink("other/__0_0.distcp", path("link"));
+  for (const char* name : {"other/__0_0.distcp", "link"}) {
+    EXPECT_ERROR(convert(name, CheckpointFormat::kPth), Code::kIo,
+                 path(name) + ": is a part of " + path("other") + ", a DCP directory");
+  }
+  convert("ranks", CheckpointFormat::kPthPerRankDirectory);
+  EXPECT_ERROR(convert("ranks/fsdp_sharded_cpt0_rank1.pth", CheckpointFormat::kPth), Code::kIo,
+               "rank1.pth: is a part of " + path("ranks"));
+  EXPECT_EQ(contents(part), before);
+  EXPECT_EQ(contents(path("other/__0_0.distcp")), before);
+  for (int i = 0; i < 2; ++i) {  // which nobody reads
+    convert("run/whole.pth", CheckpointFormat::kPth);
+    expect_run(path("run/whole.pth"));
+  }
+}
+
+TEST_F(Convert, AShardOfAModelIsNotReplacedAndAWholeModelIs) {
+  write_run_of_two_ranks();
+  convert("model.safetensors", CheckpointFormat::kSafetensors);
+  const std::string weights = contents(path("model.safetensors"));
+  write("whole/model.safetensors", weights);
+  convert("whole/model.safetensors", CheckpointFormat::kSafetensors);
+  const std::string shard = write("shards/model-00001-of-00001.safetensors", weights);
+  write("shards/model.safetensors.index.json",
+        R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})");
+  EXPECT_ERROR(convert("shards/model-00001-of-00001.safetensors", CheckpointFormat::kSafetensors),
+               Code::kIo, shard + ": is a part of " + path("shards"));
+}
+
 // Writes a run that a conversion warns of while it reads it.
 void write_warned_of(const std::string& path, double value) {
   DcpBuilder builder(path);

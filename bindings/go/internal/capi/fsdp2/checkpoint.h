@@ -183,8 +183,8 @@ typedef struct fsdp2_convert_options {
 FSDP2_CALL fsdp2_convert_options_init(fsdp2_convert_options* options, size_t struct_size);
 /* Converts the checkpoint `from` into `to`, with one tensor in memory at a time. Whole-model
  * formats get the model alone, under the model's own names. What is at `to` is replaced by the
- * rules of fsdp2_checkpoint_save, but a file that is no checkpoint is not: FSDP2_E_IO. Objects that
- * need more than plain data are left out, which is logged. */
+ * rules of fsdp2_checkpoint_save, but a file that is no checkpoint, or a part of one, is not:
+ * FSDP2_E_IO. Objects that need more than plain data are left out, which is logged. */
 FSDP2_CALL fsdp2_checkpoint_convert(const char* from, const char* to,
                                     const fsdp2_convert_options* options);
 
