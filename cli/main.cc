@@ -1,5 +1,6 @@
 // The fsdp2 command. It starts at once because it does not load LibTorch: a command that needs
 // LibTorch is a program of its own beside this one, fsdp2-<command>, as with git.
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -100,6 +101,10 @@ int run(const std::vector<std::string>& arguments) {
   return starts ? launch(options) : parsed;
 }
 
+// A write beyond ulimit -f fails, so that the command says what it could not write and removes what
+// it has begun. Programs that this one becomes and starts inherit that.
+void let_large_writes_fail() { signal(SIGXFSZ, SIG_IGN); }
+
 // Becomes fsdp2-<name>, which is linked to LibTorch.
 int hand_over(const std::string& name, const std::vector<std::string>& arguments) {
   const double address_space = soft_limit(RLIMIT_AS);
@@ -135,6 +140,7 @@ int main(std::vector<std::string> arguments) {
   if (command == "run") {
     return run(arguments);
   }
+  let_large_writes_fail();
   if (command == "fit" || command == "doctor") {
     note_interruptions();
     return exit_code_of("fsdp2 " + command, [&] {

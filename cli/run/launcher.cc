@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -75,15 +76,17 @@ class Job {
 
 void do_nothing(int) {}
 
-// A write to a pipe that nobody reads any more fails and does not end the launcher. To ignore the
-// signal would be to have all ranks ignore it.
+// A write to a pipe that nobody reads any more, or beyond ulimit -f, fails and does not end the
+// launcher. To ignore the signals would be to have all ranks ignore them.
 void let_writes_fail() {
-  struct sigaction before{};
-  sigaction(SIGPIPE, nullptr, &before);
-  if (before.sa_handler != SIG_IGN) {
-    before = {};
-    before.sa_handler = do_nothing;
-    sigaction(SIGPIPE, &before, nullptr);
+  for (const int number : {SIGPIPE, SIGXFSZ}) {
+    struct sigaction before{};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) {
+      before = {};
+      before.sa_handler = do_nothing;
+      sigaction(number, &before, nullptr);
+    }
   }
 }
 

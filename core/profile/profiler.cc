@@ -1,6 +1,7 @@
 #include "core/profile/profiler.h"
 
 #include <ATen/Context.h>
+#include <signal.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 #include "core/profile/operator_table.h"
 
@@ -101,16 +103,20 @@ Profile::Profile(std::unique_ptr<libtorch::ProfilerResult> result)
 
 Profile::~Profile() = default;
 
-// Kineto tells nobody what it could not write.
+// Kineto tells nobody what it could not write, and leaves what it could.
 void Profile::save_trace(const std::string& path) {
+  const BlockedSignal guard(SIGXFSZ);
   errno = 0;
   FSDP2_CHECK(std::ofstream(path).good(), Code::kIo, "{}: cannot be written: {}", path,
               std::strerror(errno));
   result_->save(path);
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
-  FSDP2_CHECK(!error && bytes > 0, Code::kIo,
-              "{}: the trace was not written whole: is the disk full?", path);
+  if (error || bytes == 0) {
+    std::filesystem::remove(path, error);
+    std::filesystem::remove(path + ".tmp", error);
+    fail(Code::kIo, "{}: the trace was not written whole: is the disk full?", path);
+  }
 }
 
 void start() {

@@ -1,10 +1,13 @@
 #include "cli/train/report/merged_trace.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "cli/library.h"
@@ -46,14 +49,33 @@ class Processes {
   std::map<std::pair<int64_t, std::string>, int64_t> numbers_;
 };
 
+// A symbolic link stands for what it points to.
+std::string followed_link(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) {
+    return path;
+  }
+  const std::filesystem::path target = std::filesystem::canonical(path, error);
+  if (error) {
+    throw Failure(path + ": cannot find what this symbolic link points to: " + error.message());
+  }
+  return target.string();
+}
+
 class Merger {
  public:
-  explicit Merger(const std::string& path) : path_(path), out_(path, std::ios::binary) {
+  explicit Merger(const std::string& path)
+      : path_(followed_link(path)),
+        unfinished_(path_ + ".tmp"),
+        out_(unfinished_, std::ios::binary) {
     if (!out_) {
       throw Failure(path_ + ": " + std::strerror(errno));
     }
     out_ << "{\"traceEvents\": [";
   }
+  ~Merger() { std::remove(unfinished_.c_str()); }
+  Merger(const Merger&) = delete;
+  Merger& operator=(const Merger&) = delete;
 
   void add(const RankTrace& trace) {
     Json whole = read_trace(trace.file);
@@ -77,8 +99,12 @@ class Merger {
 
   void finish() {
     out_ << "\n], \"displayTimeUnit\": \"ms\", \"" << kBase << "\": " << base_ << "}\n";
-    if (!out_.flush()) {
+    out_.close();
+    if (!out_) {
       throw Failure(path_ + ": cannot be written: is the disk full?");
+    }
+    if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) {
+      throw Failure(path_ + ": " + std::strerror(errno));
     }
   }
 
@@ -107,6 +133,7 @@ class Merger {
   }
 
   std::string path_;
+  std::string unfinished_;  // what it is until it is whole
   std::ofstream out_;
   Processes processes_;
   int64_t base_ = 0;  // of the first trace, which the others are moved to

@@ -57,8 +57,11 @@ Trace::Trace(const TrainOptions& options, const Mesh& mesh)
   std::error_code error;
   fs::create_directories(directory_, error);
   if (!fs::is_directory(directory_)) {
+    const bool leads_nowhere = fs::is_symlink(directory_) && !fs::exists(directory_);
     throw Failure("--trace " + directory_ + ": " +
-                  (error ? error.message() : "is a file, expected a directory"));
+                  (leads_nowhere ? "is a symbolic link to nothing, expected a directory"
+                   : error       ? error.message()
+                                 : "is a file, expected a directory"));
   }
   try_files();
 }
@@ -73,8 +76,9 @@ void Trace::try_files() const {
     fs::remove(file, ignored);
     write_text(file, "");
   }
-  fs::remove(table, ignored);
-  fs::remove(unfinished, ignored);
+  for (const std::string& file : {trace, table, unfinished}) {
+    fs::remove(file, ignored);
+  }
 }
 
 // A failure ends the run without the trace; the profiler must not outlive it.

@@ -1,0 +1,75 @@
+// Where commands write: files that may not grow.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/cli/training.h"
+
+namespace fsdp2::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Arguments = std::vector<std::string>;
+
+class Outputs : public ::testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  static Arguments tokenizing(const std::string& text, const std::string& out) {
+    return {fsdp2_program(), "tokenize", "--tokenizer", "bytes", "--text", text, "--out", out};
+  }
+
+  const std::string folder_ = empty_directory();
+};
+
+// Beyond which a write ends a process that does not look after itself.
+class BeyondTheSizeOfFiles : public Outputs {
+ protected:
+  // In a shell, so that a redirection may follow.
+  Outcome limited(const Arguments& command, const std::string& redirection = "") const {
+    return run(joined({"sh", "-c", "ulimit -f 8 && \"$@\" " + redirection, "sh"}, command));
+  }
+  Arguments left() const {
+    Arguments names;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+      if (!entry.is_directory()) {
+        names.push_back(entry.path());
+      }
+    }
+    return names;
+  }
+};
+
+TEST_F(BeyondTheSizeOfFiles, TokensAreNotWritten) {
+  const std::string text = empty_directory() + "/t.txt";
+  write_file(text, std::string(100000, 'x'));
+  const Outcome outcome = limited(tokenizing(text, path("t.bin")));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.err,
+            "fsdp2 tokenize: --out " + path("t.bin") + ": cannot be written: File too large\n");
+  EXPECT_THAT(left(), IsEmpty());
+}
+
+TEST_F(BeyondTheSizeOfFiles, NoPartOfATraceIsLeft) {
+  const Outcome outcome = limited(joined(
+      {fsdp2_program(), "train", "--steps", "2", "--trace", path("trace"), "--trace-steps", "0:1"},
+      golden_inputs("tiny-llama")));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("trace-rank0.json: the trace was not written whole"));
+  EXPECT_THAT(left(), IsEmpty());
+}
+
+TEST_F(BeyondTheSizeOfFiles, TheLauncherSaysThatOutputIsLost) {
+  const Outcome job =
+      limited(launched(1, {"head", "-c", "100000", "/dev/zero"}), "> " + path("out"));
+  EXPECT_EQ(job.exit_code, 1);
+  EXPECT_THAT(job.err, HasSubstr("fsdp2 run: standard output: File too large"));
+}
+
+}  // namespace
+}  // namespace fsdp2::test
