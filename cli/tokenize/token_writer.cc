@@ -18,6 +18,20 @@ namespace {
 
 constexpr int64_t kLargestUint16Vocabulary = int64_t{1} << 16;
 
+// A symbolic link stands for what it points to.
+std::string followed(std::string path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) {
+    return path;
+  }
+  const std::filesystem::path target = std::filesystem::canonical(path, error);
+  if (error) {
+    throw Failure("--out " + path +
+                  ": cannot find what this symbolic link points to: " + error.message());
+  }
+  return target.string();
+}
+
 bool sync(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const bool is_synced = file >= 0 && ::fsync(file) == 0;
@@ -30,7 +44,7 @@ bool sync(const std::string& path) {
 }  // namespace
 
 TokenWriter::TokenWriter(std::string path, int64_t vocab_size)
-    : path_(std::move(path)),
+    : path_(followed(std::move(path))),
       unfinished_(path_ + ".tmp-" + std::to_string(::getpid())),
       bytes_per_token_(vocab_size <= kLargestUint16Vocabulary ? 2 : 4) {
   std::error_code error;

@@ -1,6 +1,7 @@
-// Where commands write: files that may not grow.
+// Where commands write: links, what is no file, and files that may not grow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
@@ -20,6 +21,9 @@ class Outputs : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
+  static Outcome tokenize(const std::string& text, const std::string& out) {
+    return run(tokenizing(text, out));
+  }
   static Arguments tokenizing(const std::string& text, const std::string& out) {
     return {fsdp2_program(), "tokenize", "--tokenizer", "bytes", "--text", text, "--out", out};
   }
@@ -69,6 +73,35 @@ TEST_F(BeyondTheSizeOfFiles, TheLauncherSaysThatOutputIsLost) {
       limited(launched(1, {"head", "-c", "100000", "/dev/zero"}), "> " + path("out"));
   EXPECT_EQ(job.exit_code, 1);
   EXPECT_THAT(job.err, HasSubstr("fsdp2 run: standard output: File too large"));
+}
+
+using Places = Outputs;
+
+TEST_F(Places, OfWeightsAreLookedAtBeforeTheFirstStep) {
+  fs::create_symlink("nowhere.pth", path("link.pth"));
+  ASSERT_EQ(mkfifo(path("pipe.pth").c_str(), 0600), 0);
+  const auto refused = [&](const std::string& name) {
+    const Training training = train(
+        1, joined(golden_inputs("tiny-llama"), {"--steps", "2", "--full-state-dict", path(name)}));
+    EXPECT_EQ(training.outcome.exit_code, 1);
+    EXPECT_TRUE(training.steps.empty());
+    return training.outcome.err;
+  };
+  EXPECT_THAT(refused("link.pth"), HasSubstr("link.pth is a symbolic link to nowhere.pth, where"));
+  EXPECT_THAT(refused("pipe.pth"), HasSubstr("is a device, a pipe or a socket, expected a file"));
+}
+
+TEST_F(Places, OfTokensAreWhatALinkPointsTo) {
+  write_file(path("t.txt"), "text");
+  write_file(path("old.bin"), "old");
+  fs::create_symlink("old.bin", path("link.bin"));
+  fs::create_symlink("nowhere", path("dangling.bin"));
+  EXPECT_EQ(tokenize(path("t.txt"), path("link.bin")).exit_code, 0);
+  EXPECT_TRUE(fs::is_symlink(path("link.bin")));
+  EXPECT_EQ(fs::file_size(path("old.bin")), 8U);
+  const Outcome dangling = tokenize(path("t.txt"), path("dangling.bin"));
+  EXPECT_EQ(dangling.exit_code, 1);
+  EXPECT_THAT(dangling.err, HasSubstr("cannot find what this symbolic link points to"));
 }
 
 }  // namespace

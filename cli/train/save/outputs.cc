@@ -98,6 +98,18 @@ void try_directory(const std::string& flag, const std::string& path, const fs::p
   }
 }
 
+// What appears whole takes the place of what a link points to, and of a file alone.
+void check_place_of_file(const std::string& flag, const std::string& path) {
+  std::error_code error;
+  if (fs::is_symlink(path, error) && !fs::exists(path, error)) {
+    throw Failure(flag + " " + path + ": nothing can be made there: " + reason(path, error));
+  }
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
+    throw Failure(flag + " " + path +
+                  ": is a device, a pipe or a socket, expected a file or nothing");
+  }
+}
+
 // Checks a file that is written in place if it exists, and otherwise appears whole.
 void check_file(const std::string& flag, const std::string& path, bool in_place) {
   std::error_code error;
@@ -110,6 +122,9 @@ void check_file(const std::string& flag, const std::string& path, bool in_place)
   if (in_place && fs::exists(path, error)) {
     need_writable(flag, path, path);
     return;
+  }
+  if (!in_place) {
+    check_place_of_file(flag, path);
   }
   need_folder(flag, path, folder_of(path));
   if (!in_place) {
