@@ -27,6 +27,7 @@ public final class LocalTest {
     test("memory is kept on request", LocalTest::memoryIsKeptOnRequest);
     test("the engine of products is chosen", LocalTest::theEngineOfProductsIsChosen);
     test("a failed call gives code, class and message", LocalTest::aFailedCallGivesItsRecord);
+    test("paths reach the library in UTF-8", LocalTest::pathsReachTheLibraryInUtf8);
     test("options default as the library's", LocalTest::optionsDefaultAsTheLibrarys);
     test("a closed object refuses politely", LocalTest::aClosedObjectRefusesPolitely);
     test("dropping in any order leaves no live handle", LocalTest::droppingInAnyOrder);
@@ -54,6 +55,14 @@ public final class LocalTest {
   private static void versionsAgree() {
     expect(FsdpRuntime.builtFor(), FsdpRuntime.version());
     expectContains("version: ", FsdpRuntime.describe());
+  }
+
+  /** Whatever the locale, which Java has its own paths by. */
+  private static void pathsReachTheLibraryInUtf8() {
+    String path = "/nowhere/d\u00e9\ud83d\ude00";
+    FsdpException failure = expectThrown(FsdpException.class, () -> Checkpoint.find(path));
+    expect(ErrorCode.NOT_FOUND, failure.code());
+    expectContains(path + ":", failure.getMessage());
   }
 
   private static void theMatmulPrecisionCanBeChosen() {
