@@ -176,6 +176,9 @@ TEST(Trace, MistakesAreOneLine) {
   const std::string file = empty_directory() + "/file";
   write_file(file, "");
   EXPECT_THAT(told({"--trace", file}).err, HasSubstr("--trace " + file + ": "));
+  EXPECT_EQ(told({"--trace", file + "\nx"}).err,
+            "fsdp2 train: --trace: expected a path without line breaks, which LibTorch's profiler "
+            "drops\n");
 }
 
 // There is room in a path for the name of the trace, but not for all names that are needed.

@@ -53,6 +53,9 @@ Trace::Trace(const TrainOptions& options, const Mesh& mesh)
   n_ranks_ = info.world_size;
   first_ = steps.first;
   last_ = steps.last;
+  if (directory_.find('\n') != std::string::npos) {
+    throw Failure("--trace: expected a path without line breaks, which LibTorch's profiler drops");
+  }
   keep_kineto_quiet_about_gpus();
   std::error_code error;
   fs::create_directories(directory_, error);

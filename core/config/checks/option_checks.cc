@@ -28,15 +28,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path plain_path(const std::string& path) {
-  std::error_code error;
-  const fs::path plain = fs::absolute(path, error).lexically_normal();
-  return plain.has_filename() ? plain : plain.parent_path();  // without a slash at its end
-}
-
 bool is_within(const fs::path& path, const fs::path& folder) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
          folder.end();
+}
+
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+// Where links on the way and at the end lead to, whether or not anything is there yet. What is no
+// file is known by its name: /dev/stdout and /dev/stderr are two places, even of one terminal.
+fs::path plain_path(const std::string& path) {
+  std::error_code error, ignored;  // these functions set one, and some leave it as it was
+  const fs::path given = without_slash(fs::absolute(path, ignored));
+  const fs::path named = given.lexically_normal();
+  const fs::file_status there = fs::status(given, ignored);
+  if ((is_within(named, "/dev") && !is_within(named, "/dev/shm")) || is_within(named, "/proc") ||
+      (fs::exists(there) && !fs::is_regular_file(there) && !fs::is_directory(there))) {
+    return named;
+  }
+  fs::path plain = fs::weakly_canonical(given, error);
+  constexpr int kMostLinks = 40;  // as Linux follows
+  for (int i = 0; i < kMostLinks && !error && fs::is_symlink(plain, ignored); ++i) {  // to nothing
+    plain = fs::weakly_canonical(plain.parent_path() / fs::read_symlink(plain, ignored), error);
+  }
+  return without_slash(error ? named : plain);
 }
 
 // Each output has a place of its own, and none lies in a directory that a checkpoint replaces.

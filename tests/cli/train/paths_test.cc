@@ -119,6 +119,29 @@ TEST_F(ReadFiles, AreAConfigAndAConfiguration) {
           ":1 metrics)");
 }
 
+// The refusal of a run that writes to these places.
+std::string writing_to(const Texts& outputs) {
+  Texts arguments = {"--model", "m", "--text", "t"};
+  arguments.insert(arguments.end(), outputs.begin(), outputs.end());
+  return training_refusal(arguments);
+}
+
+TEST(Places, AreTheSameThroughLinks) {
+  const std::string folder = folder_with({"run/file"});
+  fs::create_symlink("run", folder + "/link");
+  fs::create_symlink("new", folder + "/dangling");
+  const auto at = [&](const std::string& name) { return folder + "/" + name; };
+  EXPECT_EQ(writing_to({"--metrics", at("new"), "--metrics-csv", at("dangling")}),
+            "--metrics and --metrics-csv " + at("dangling") + " are the same place");
+  EXPECT_EQ(writing_to({"--save-dir", at("run"), "--save-pretrained", at("link/")}),
+            "--save-dir and --save-pretrained " + at("link/") + " are the same place");
+  EXPECT_EQ(writing_to({"--save-dir", at("run"), "--metrics", at("link/m.jsonl")}),
+            "--metrics " + at("link/m.jsonl") + " lies in --save-dir " + at("run") +
+                ", which the checkpoint replaces");
+  EXPECT_EQ(writing_to({"--metrics", at("run/a"), "--metrics-csv", at("link/../run/b")}), "");
+  EXPECT_EQ(writing_to({"--metrics", "/dev/stdout", "--metrics-csv", "/dev/stderr"}), "");
+}
+
 constexpr char kMalformed[] = "x\xffy";
 
 TEST(Utf8, IsAskedForByFlagsOfTrainingThatTheLibraryReads) {
