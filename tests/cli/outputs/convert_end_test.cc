@@ -70,7 +70,9 @@ class ConvertThatASignalEnds : public ::testing::Test {
         return name.find(".tmp-") != std::string::npos;
       });
     }));
-    kill(to_child ? only_child_of(process.pid()) : process.pid(), number);
+    const int receiver = to_child ? only_child_of(process.pid()) : process.pid();
+    EXPECT_GT(receiver, 0);
+    kill(receiver > 0 ? receiver : process.pid(), number);
     return process.wait();
   }
 
