@@ -89,7 +89,7 @@ TEST_F(ConvertThatASignalEnds, LeavesNothing) {
       {"model", {"--format", "model", "--model-config", folder_ + "/config.json"}},
       {"ranks", {"--format", "pth-per-rank", "--ranks", "3"}}};
   for (const auto& [to, more] : targets) {
-    EXPECT_EQ(outcome(to, more, SIGINT).exit_code, 128 + SIGINT) << to;
+    EXPECT_EQ(outcome(to, more, SIGTERM).exit_code, 128 + SIGTERM) << to;
     fs::remove(folder_ + "/config.json");
     EXPECT_EQ(names_below(folder_), before) << to;
     write_file(folder_ + "/config.json", "{}");
