@@ -18,6 +18,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 
 #include <chrono>
@@ -164,6 +165,19 @@ class Comm {
   // i comes from there. They share no memory.
   [[nodiscard]] CommWork all_to_all(at::Tensor out, at::Tensor in);
   void barrier();
+
+  // Memory that the group's transport gives for its collectives, which then need no copies of their
+  // own (NCCL's, registered with the communicator). Whether there is some: local once the group is
+  // connected, and the same on all ranks; a group of one rank has none.
+  bool has_memory();
+  // As the device's allocator: of the current stream. What allocate() gives may outlive the group.
+  // Errors: c10::OutOfMemoryError, of this rank alone; kPeerFailed and kComm as a collective's.
+  // REQUIRES: has_memory().
+  c10::DataPtr allocate(int64_t bytes);
+  // What was given and is not in use goes back to the device, for which the host waits.
+  void release_memory();
+  // For messages: "gloo"; "none" in a group of one rank.
+  std::string transport_name();
 
   // For whoever has read on the host what collectives on streams have given it, and is about to act
   // on it: throws if one of them has failed, and so left anything. No cost to speak of.

@@ -53,7 +53,7 @@ class DevicePlugin {
 
 // What crosses this interface: its own layout, which a change of it counts up, and LibTorch's.
 inline constexpr int64_t kPluginBuild =
-    5 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
+    6 * 1000000 + TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR;
 // The symbol of a plug-in: the plug-in, or null if it is of another build.
 using GetDevicePlugin = const DevicePlugin*(int64_t build);
 inline constexpr const char* kGetDevicePlugin = "fsdp2_get_device_plugin";

@@ -21,6 +21,9 @@ class StreamBackend : public c10d::Backend {
   // Soon after `reason` finds why the ranks have given up, what is under way ends as by abort(),
   // though the host waits for a stream and looks at nothing. May be called by any thread.
   virtual void give_up_when(std::function<std::string()> reason) = 0;
+  // What allocateTensor has given, and nobody uses now, goes back to the device, for which the host
+  // waits. No recording may be under way on this thread.
+  virtual void release_memory() {}
 };
 
 }  // namespace fsdp2

@@ -303,6 +303,9 @@ void Scheduler::forget_unreduced() {
 void Scheduler::release_buffers() {
   buffers_->gather.release();
   buffers_->compute.release();
+  for (const Member& member : members_) {
+    member.group->release_group_memory();
+  }
 }
 
 void Scheduler::reset() noexcept {

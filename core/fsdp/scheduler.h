@@ -105,7 +105,8 @@ class Scheduler {
   std::string place() const;
   // Drops gradients that have not come to the shards, wherever they are. Begins no collective.
   void forget_unreduced();
-  // What keep_buffers has kept and no unit uses now goes back to the allocator.
+  // What keep_buffers has kept and no unit uses now goes back to the allocator, and so does what
+  // groups have given (Comm::release_memory).
   void release_buffers();
   const TreeBuffers& buffers() const { return *buffers_; }
 

@@ -370,6 +370,23 @@ void Unit::set_force_sum_reduction_for_comms(bool flag) {
   each_setting(false, [&](GroupSettings& settings) { settings.force_sum_reduction = flag; });
 }
 
+void Unit::set_allocate_memory_from_process_group_for_comm(bool flag) {
+  if (flag) {
+    check_groups_give_memory();
+  }
+  each_setting(
+      false, [&](GroupSettings& settings) { settings.allocate_memory_from_process_group = flag; });
+}
+
+void Unit::check_groups_give_memory() const {
+  FSDP2_CHECK(in_tree(), Code::kWrongState,
+              "allocate_memory_from_process_group: expected a unit whose root has been used, so "
+              "that its groups are connected");
+  if (group_) {
+    group_->check_groups_give_memory(name());
+  }
+}
+
 void Unit::set_gradient_divide_factor(std::optional<double> factor) {
   FSDP2_CHECK(!factor || (std::isfinite(*factor) && *factor > 0), Code::kInvalidArgument,
               "gradient divide factor: expected a positive number, found {}", *factor);

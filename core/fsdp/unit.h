@@ -100,6 +100,12 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   // cannot be told (saved_tensor_hooks.h).
   void set_unshard_in_backward(bool flag);
   void set_force_sum_reduction_for_comms(bool flag);
+  // true: what the unit's gathers and reductions send and receive is in memory that their groups
+  // give, NCCL's registered memory. Counts from the next gather and reduction on. Errors: those of
+  // check_groups_give_memory.
+  void set_allocate_memory_from_process_group_for_comm(bool flag);
+  // kUnsupported if a group of several ranks gives none; kWrongState before the root is known.
+  void check_groups_give_memory() const;
   // Errors: kInvalidArgument unless finite and positive.
   void set_gradient_divide_factor(std::optional<double> factor);
   void set_all_reduce_hook(std::function<void(const at::Tensor& flat)> hook);

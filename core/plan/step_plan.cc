@@ -113,7 +113,7 @@ class StepCount {
     const std::vector<bool> no_gradients_left(plan_.units.size());
     record(order_.end_backward(no_gradients_left, /*last=*/true), plan_.backward.back());
     record(order_.finish_step(), plan_.backward.back());
-    plan_.kept = gather_memory_.bytes() + compute_memory_.bytes();
+    plan_.kept = gather_memory_.bytes() + compute_memory_.bytes() + reduce_memory_.bytes();
   }
 
  private:
@@ -196,9 +196,11 @@ class StepCount {
         break;
       case ActionKind::kReduce:
         compute_memory_.take(kept.reduce);
+        reduce_memory_.take(kept.reduced);
         break;
       case ActionKind::kFinishReduce:
         compute_memory_.give(kept.reduce);
+        reduce_memory_.give(kept.reduced);
         break;
       case ActionKind::kAccumulate:
       case ActionKind::kLeave:
@@ -288,6 +290,7 @@ class StepCount {
   std::vector<Held> held_;
   BufferCount gather_memory_;
   BufferCount compute_memory_;
+  BufferCount reduce_memory_;
   int64_t gathered_ = 0;  // bytes alive
   int64_t buffers_ = 0;
 };

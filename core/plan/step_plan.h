@@ -52,8 +52,8 @@ struct StepPlan {
   int64_t peak_gathered = 0;
   int64_t peak_whole_gradients = 0;
   int64_t peak_buffers = 0;  // of gathers and reductions under way
-  // With keep_buffers: what is kept between steps; on a device, about. Gathered parameters, and
-  // most of what their gathers and reductions pass through, are in it.
+  // With keep_buffers, and of groups' memory: what is kept between steps; on a device, about.
+  // Gathered parameters, and most of what their gathers and reductions pass through, are in it.
   int64_t kept = 0;
 
   // All of it together, at most: the peaks need not fall on one moment.

@@ -133,7 +133,8 @@ int64_t reduce_buffers(const ParamGroup& group, int ranks, int64_t kept_copies =
   for (const ShardedParam* param : trainable) {
     const int64_t chunk = param->layout().padded_numel() * item_bytes;
     const bool direct = fsdp::reduces_direct(*param, group.policy().comm_path);
-    const bool same = direct && !scales && param->compute_dtype() == group.reduce_dtype();
+    const bool same = direct && !scales && param->compute_dtype() == group.reduce_dtype() &&
+                      !group.reduces_in_group_memory();
     copies += same ? 0 : chunk * ranks;
     reduced += chunk;
   }
@@ -170,7 +171,8 @@ KeptSizes::Sizes kept_by_reduction(const ParamGroup& group, int ranks) {
     const int64_t numel = param->layout().padded_numel();
     if (!fsdp::reduces_direct(*param, group.policy().comm_path)) {
       packed += numel;
-    } else if (ranks > 1 && param->compute_dtype() != group.reduce_dtype()) {
+    } else if (ranks > 1 && (param->compute_dtype() != group.reduce_dtype() ||
+                             group.reduces_in_group_memory())) {
       sizes.push_back(numel * ranks * item_bytes);
     }
   }
@@ -193,6 +195,9 @@ KeptSizes kept_sizes(const ParamGroup& group, int ranks) {
   kept.gather = kept_by_gather(group, ranks, GatherSource::kShards);
   kept.gather_slices = kept_by_gather(group, neighbours, GatherSource::kSlices);
   kept.reduce = kept_by_reduction(group, ranks);
+  if (group.reduces_in_group_memory() && !group.trainable().empty()) {
+    kept.reduced = reduced_buffers(group);
+  }
   return kept;
 }
 
@@ -254,10 +259,11 @@ UnitPlan plan_unit(const fsdp::Scheduler::Member& member, bool keeps_buffers) {
   unit.held_grad_bytes = held_grad_bytes(group);
   unit.gather_buffers = gather_buffers(group, ranks);
   unit.reduce_buffers = reduce_buffers(group, ranks);
-  if (keeps_buffers) {
+  if (keeps_buffers || group.gathers_in_group_memory() || group.reduces_in_group_memory()) {
     unit.kept = kept_sizes(group, ranks);
     unit.gather_buffers -= sum_of(unit.kept.gather);
-    unit.reduce_buffers = reduce_buffers(group, ranks, sum_of(unit.kept.reduce));
+    unit.reduce_buffers =
+        reduce_buffers(group, ranks, sum_of(unit.kept.reduce)) - sum_of(unit.kept.reduced);
   }
   unit.dtypes = dtypes_of(group);
   unit.shard_dims = fmt::format("{}", fmt::join(dims, " and "));

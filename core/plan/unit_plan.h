@@ -19,7 +19,8 @@ struct Traffic {
   bool operator==(const Traffic& other) const;
 };
 
-// Sizes of the buffers that a tree with keep_buffers takes for a unit; empty without.
+// Sizes of the buffers that a tree with keep_buffers takes for a unit, and of those that groups
+// give (GroupSettings::allocate_memory_from_process_group), which stay taken, too; else empty.
 struct KeptSizes {
   using Sizes = std::vector<int64_t>;
 
@@ -28,6 +29,7 @@ struct KeptSizes {
   Sizes gather_slices;  // the same, from slices
   Sizes slices;         // while there are some
   Sizes reduce;         // while its gradients are being reduced
+  Sizes reduced;        // the same, of groups: what reductions give
 };
 
 struct UnitPlan {

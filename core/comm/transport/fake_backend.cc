@@ -1,6 +1,7 @@
 #include "core/comm/transport/fake_backend.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <string>
 #include <vector>
@@ -27,6 +28,12 @@ class FakeBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "fake"; }
   void abort() override {}
+
+  // Nothing moves, so a plan can be made of a job whose transport has memory.
+  bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {  // NOLINT: c10d's type
+    return at::empty({size}, at::device(options.device()).dtype(options.dtype()));
+  }
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& /*options*/) override {

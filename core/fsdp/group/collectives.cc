@@ -29,11 +29,11 @@ const at::Tensor& stored_piece(const ShardedParam& param, GatherSource source) {
   return source == GatherSource::kSlices ? param.slice() : param.shard_flat();
 }
 
-// The same in compute dtype and on the compute device: itself if it is that already, or cast into
-// its place in the gathered parameter, where it is to be anyway.
-at::Tensor gather_input(const ShardedParam& param, const Comm& comm, GatherSource source) {
-  const at::Tensor& piece = stored_piece(param, source);
-  if (piece.scalar_type() == param.compute_dtype() &&
+// The same in compute dtype and on the compute device: itself if it is that already and may travel
+// from where it is, or cast into its place in the gathered parameter, where it is to be anyway.
+at::Tensor gather_input(const ShardedParam& param, const Comm& comm, const GatherOptions& options) {
+  const at::Tensor& piece = stored_piece(param, options.source);
+  if (!options.in_group_memory && piece.scalar_type() == param.compute_dtype() &&
       piece.device() == param.unsharded().device()) {
     return piece;
   }
@@ -91,10 +91,20 @@ GatherInFlight::Separate start_extended_gather(ShardedParam& param, Comm& comm,
       options.extension->pre_all_gather(param, param.shard_flat(), *options.mesh);
   FSDP2_CHECK(piece.defined() && piece.dim() == 1 && piece.is_contiguous(), Code::kCallback,
               "pre_all_gather of {}: expected a contiguous 1-D tensor", param.name());
-  const at::Tensor rows = at::empty({comm.size(), piece.numel()}, piece.options());
+  FSDP2_CHECK(piece.device() == param.unsharded().device(), Code::kCallback,
+              "pre_all_gather of {}: expected a tensor on {}, found one on {}", param.name(),
+              param.unsharded().device().str(), piece.device().str());
+  at::Tensor sent = piece;
+  at::Tensor rows;
+  if (options.in_group_memory) {
+    rows = options.buffers->empty({comm.size(), piece.numel()}, piece.options());
+    sent = rows[comm.rank()].copy_(piece);
+  } else {
+    rows = at::empty({comm.size(), piece.numel()}, piece.options());
+  }
   const auto names = [&] { return names_of({&param}); };
   const CollectiveSubject subject(names);
-  CommWork work = comm.all_gather(rows.view({-1}).view(at::kByte), piece.view(at::kByte));
+  CommWork work = comm.all_gather(rows.view({-1}).view(at::kByte), sent.view(at::kByte));
   return {&param, std::move(work), rows};
 }
 
@@ -157,7 +167,7 @@ GatherInFlight start_all_gather(const std::vector<ShardedParam*>& params, Comm& 
       const auto names = [&] { return names_of({param}); };
       const CollectiveSubject subject(names);
       in_flight.direct.push_back(
-          comm.all_gather(param->unsharded_flat(), gather_input(*param, comm, options.source)));
+          comm.all_gather(param->unsharded_flat(), gather_input(*param, comm, options)));
     } else {
       in_flight.packed_params.push_back(param);
     }

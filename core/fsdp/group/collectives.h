@@ -72,6 +72,9 @@ struct GatherOptions {
   std::shared_ptr<const AllGatherExtension> extension;  // of kShards; or null
   const Mesh* mesh = nullptr;                           // what the extension is told
   KeptBuffers* buffers = nullptr;                       // for what is gone when it is finished
+  // Whether they are the group's own memory, in which all that the ranks send then is, too: their
+  // pieces travel from their places in what is gathered.
+  bool in_group_memory = false;
 };
 
 // Issues the all-gather of the parameters, whose unsharded storage is allocated, over the ranks of

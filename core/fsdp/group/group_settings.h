@@ -40,6 +40,9 @@ struct GroupSettings {
   std::optional<double> gradient_divide_factor;  // unset: the number of data-parallel ranks
   bool force_sum_reduction = false;              // only sums on the wire, scaled by a separate pass
   bool reduce_unused_parameters = false;         // no gradient on any rank gives zeros, not none
+  // What gathers and reductions send and receive is in memory that their groups give
+  // (Comm::allocate).
+  bool allocate_memory_from_process_group = false;
 
   // Sees the reduced gradients of the group before they are divided and cast: flat, changeable.
   std::function<void(const at::Tensor& flat)> all_reduce_hook;

@@ -6,22 +6,33 @@
 
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/nn/module.h"
 
 namespace fsdp2::fsdp {
 
 void KeptBuffers::allocate(const at::Tensor& tensor, int64_t bytes) {
   const auto kept = kept_.find({tensor.device().index(), bytes});
-  if (kept == kept_.end() || kept->second.empty()) {
-    nn::resize_storage(tensor, bytes);
-    ++taken_;
+  if (kept != kept_.end() && !kept->second.empty()) {
+    give(tensor, std::move(kept->second.back()), bytes);
+    kept->second.pop_back();
+    bytes_ -= bytes;
     return;
   }
+  if (source_ && bytes > 0) {
+    give(tensor, source_(bytes), bytes);
+  } else {
+    nn::resize_storage(tensor, bytes);
+  }
+  ++taken_;
+}
+
+void KeptBuffers::give(const at::Tensor& tensor, c10::DataPtr memory, int64_t bytes) {
+  FSDP2_CHECK(memory.device().type() == tensor.device().type(), Code::kInternal,
+              "memory of {} for a tensor on {}", memory.device().str(), tensor.device().str());
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(std::move(kept->second.back()));
+  storage->set_data_ptr_noswap(std::move(memory));
   storage->set_nbytes(static_cast<size_t>(bytes));
-  kept->second.pop_back();
-  bytes_ -= bytes;
 }
 
 void KeptBuffers::free(const at::Tensor& tensor) {
@@ -41,7 +52,7 @@ at::Tensor KeptBuffers::empty(at::IntArrayRef sizes, const at::TensorOptions& op
   const int64_t bytes =
       c10::multiply_integers(sizes) * static_cast<int64_t>(options.dtype().itemsize());
   const at::TensorOptions own_options = at::device(options.device()).dtype(options.dtype());
-  if (!keeps_ || bytes == 0) {
+  if ((!keeps_ && !source_) || bytes == 0) {
     return at::empty(sizes, own_options);
   }
   at::Tensor buffer = at::empty({0}, own_options);

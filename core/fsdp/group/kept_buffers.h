@@ -9,7 +9,8 @@
 //
 // A KeptBuffers holds memory of one stream, as the allocator does: who gives some back lets that
 // stream follow its last use (side_streams.h), so who takes it next has nothing to wait for. With
-// keeping off it hands everything on to the allocator. One thread at a time.
+// keeping off it hands everything on to the allocator, or to whoever gives memory in its place. One
+// thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +19,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -26,8 +28,12 @@ namespace fsdp2::fsdp {
 
 class KeptBuffers {
  public:
+  // So many bytes of the current stream, as the allocator's.
+  using Source = std::function<c10::DataPtr(int64_t bytes)>;
+
   KeptBuffers() = default;
   explicit KeptBuffers(bool keeps) : keeps_(keeps) {}
+  explicit KeptBuffers(Source source) : source_(std::move(source)) {}  // keeps nothing itself
 
   // Gives a tensor's storage memory of that many bytes. REQUIRES: it has none (nn::has_no_memory).
   void allocate(const at::Tensor& tensor, int64_t bytes);
@@ -47,7 +53,10 @@ class KeptBuffers {
  private:
   using Size = std::pair<c10::DeviceIndex, int64_t>;  // where a buffer is, and its bytes
 
+  void give(const at::Tensor& tensor, c10::DataPtr memory, int64_t bytes);
+
   bool keeps_ = false;
+  Source source_;  // empty: the allocator
   std::map<Size, std::vector<c10::DataPtr>> kept_;
   int64_t bytes_ = 0;
   int64_t taken_ = 0;

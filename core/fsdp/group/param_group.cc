@@ -46,6 +46,8 @@ ParamGroup::ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params,
     }
   }
   count_unsharded_bytes();
+  gather_memory_ = KeptBuffers([this](int64_t bytes) { return gather_comm_->allocate(bytes); });
+  reduce_memory_ = KeptBuffers([this](int64_t bytes) { return reducing_comm()->allocate(bytes); });
 }
 
 void ParamGroup::count_unsharded_bytes() {
@@ -114,6 +116,40 @@ int64_t ParamGroup::live_bytes() const {
   return unsharded_bytes_;
 }
 
+const std::shared_ptr<Comm>& ParamGroup::reducing_comm() const {
+  return reduce_comm_->size() > 1 || !replicate_comm_ ? reduce_comm_ : replicate_comm_;
+}
+
+void ParamGroup::check_groups_give_memory(const std::string& unit) const {
+  for (const auto& comm : {gather_comm_, reducing_comm()}) {
+    FSDP2_CHECK(
+        comm->size() == 1 || comm->has_memory(), Code::kUnsupported,
+        "unit '{}': allocate_memory_from_process_group: group {} is one of {} over {}, "
+        "which has no memory of its own to give: leave it off, or use a mesh of cuda over nccl",
+        unit, comm->name(), comm->device().str(), comm->transport_name());
+  }
+}
+
+bool ParamGroup::gathers_in_group_memory() const {
+  return settings_.allocate_memory_from_process_group && gather_comm_->size() > 1;
+}
+
+bool ParamGroup::reduces_in_group_memory() const {
+  return settings_.allocate_memory_from_process_group && reducing_comm()->size() > 1;
+}
+
+void ParamGroup::release_group_memory() {
+  gather_comm_->release_memory();
+  reducing_comm()->release_memory();
+}
+
+KeptBuffers& ParamGroup::memory_of_parameter(const ShardedParam& param) {
+  const GatherSource source = from_slices_ ? GatherSource::kSlices : GatherSource::kShards;
+  return direct_in_group_memory_ && gathers_direct(param, policy_.comm_path, source)
+             ? gather_memory_
+             : buffers_->gather;
+}
+
 Comm& ParamGroup::gather_comm_in_use() const {
   return from_slices_ ? *slice_comm_ : shard_comm(Lane::kGather);
 }
@@ -128,18 +164,21 @@ void ParamGroup::start_unshard() {
   }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const auto on_gather = streams_->gather.enter();
-  for (ShardedParam* param : views_) {
-    if (!param->is_whole()) {
-      param->allocate_unsharded(buffers_->gather);
-    }
-  }
   from_slices_ = state_ == GroupState::kPostForward;
   GatherOptions options;
   options.source = from_slices_ ? GatherSource::kSlices : GatherSource::kShards;
+  options.in_group_memory = gathers_in_group_memory();
+  const bool extends = !from_slices_ && settings_.all_gather_extension != nullptr;
+  direct_in_group_memory_ = options.in_group_memory && !extends;
+  for (ShardedParam* param : views_) {
+    if (!param->is_whole()) {
+      param->allocate_unsharded(memory_of_parameter(*param));
+    }
+  }
   options.path = policy_.comm_path;
   options.extension = settings_.all_gather_extension;
   options.mesh = shard_mesh_.get();
-  options.buffers = &buffers_->gather;
+  options.buffers = options.in_group_memory ? &gather_memory_ : &buffers_->gather;
   gather_ = start_all_gather(views_, gather_comm_in_use(), options);
   if (!waits_on_host()) {
     finish_gather();
@@ -196,7 +235,7 @@ void ParamGroup::reshard() {
     return;
   }
   for (ShardedParam* param : views_) {
-    param->free_unsharded(buffers_->gather);
+    param->free_unsharded(memory_of_parameter(*param));
     param->drop_slice(buffers_->compute);
   }
   streams_->gather.follow_current();
@@ -214,7 +253,7 @@ void ParamGroup::reshard_to_slices() {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (ShardedParam* param : views_) {
     param->keep_slice(slice_comm_->rank(), slice_comm_->size(), buffers_->compute);
-    param->free_unsharded(buffers_->gather);
+    param->free_unsharded(memory_of_parameter(*param));
   }
   streams_->gather.follow_current();
   state_ = GroupState::kPostForward;
@@ -225,7 +264,7 @@ void ParamGroup::abandon() noexcept {
     if (state_ == GroupState::kGathering) {
       param->forsake_unsharded();
     } else {
-      param->free_unsharded(buffers_->gather);
+      param->free_unsharded(memory_of_parameter(*param));
       param->drop_slice(buffers_->compute);
     }
     param->clear_unsharded_grad();
@@ -294,7 +333,8 @@ void ParamGroup::start_reduce() {
   }
   ReduceOptions options;
   options.streams = streams_.get();
-  options.buffers = &buffers_->compute;
+  options.in_group_memory = reduces_in_group_memory();
+  options.buffers = options.in_group_memory ? &reduce_memory_ : &buffers_->compute;
   options.shard = &shard_comm(Lane::kReduce);
   options.replicate = replicate_comm();
   options.all_reduce = settings_.requires_all_reduce;

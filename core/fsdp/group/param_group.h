@@ -30,6 +30,8 @@ class ParamGroup {
  public:
   ParamGroup(std::vector<std::unique_ptr<ShardedParam>> params, std::shared_ptr<Mesh> mesh,
              Policy policy);
+  ParamGroup(const ParamGroup&) = delete;
+  ParamGroup& operator=(const ParamGroup&) = delete;
 
   const std::vector<ShardedParam*>& params() const { return views_; }
   const std::vector<ShardedParam*>& trainable() const { return trainable_; }
@@ -60,6 +62,16 @@ class ParamGroup {
   }
   // Reductions use the connections of the gathers. Before the first use.
   void reduce_on_gather_lane();
+
+  // Whether the groups of its collectives give memory for them (GroupSettings::
+  // allocate_memory_from_process_group); one of one rank has none, and need not. Error:
+  // kUnsupported, with `unit`, the unit's name.
+  void check_groups_give_memory(const std::string& unit) const;
+  // Whether gathers (reductions) are to take place in such memory.
+  bool gathers_in_group_memory() const;
+  bool reduces_in_group_memory() const;
+  // What the groups have given and nobody uses goes back to the device (Comm::release_memory).
+  void release_group_memory();
 
   // The dtype of the gradients on the wire. REQUIRES: a trainable parameter.
   at::ScalarType reduce_dtype() const;
@@ -107,6 +119,9 @@ class ParamGroup {
   bool waits_on_host() const { return gather_comm_->waits_on_host(); }
   void finish_gather();
   Comm& gather_comm_in_use() const;
+  // The group that reductions end on with more than one rank: of the shards, or of the replicas.
+  const std::shared_ptr<Comm>& reducing_comm() const;
+  KeptBuffers& memory_of_parameter(const ShardedParam& param);
   bool reduces_nothing() const;
   void keep_gradients_as_they_are();
   void count_unsharded_bytes();
@@ -127,6 +142,10 @@ class ParamGroup {
   int64_t unsharded_bytes_ = 0;
   GroupState state_ = GroupState::kSharded;
   bool from_slices_ = false;  // the gather under way
+  // Whether what is gathered now, or was gathered last, was gathered straight into group memory.
+  bool direct_in_group_memory_ = false;
+  KeptBuffers gather_memory_;  // the groups'
+  KeptBuffers reduce_memory_;
   GatherInFlight gather_;
   StreamMark gathered_;  // behind the last gather
   std::optional<ReduceInFlight> reduction_;

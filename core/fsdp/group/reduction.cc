@@ -47,11 +47,11 @@ at::Device device_of(const ReduceInFlight& in_flight) {
 ReduceInFlight::Direct direct_reduction(const ReduceInFlight& in_flight, ShardedParam& param,
                                         const at::Tensor& grad, const Scaling& scaling) {
   const ReduceOptions& options = in_flight.options;
-  if (grad.defined() && grad.scalar_type() == options.dtype && grad.is_contiguous() &&
-      scaling.before == 1) {
+  if (!options.in_group_memory && grad.defined() && grad.scalar_type() == options.dtype &&
+      grad.is_contiguous() && scaling.before == 1) {
     return {&param, grad.view({-1}), /*from_buffers=*/false, {}, {}};
   }
-  const bool from_buffers = options.shard->size() > 1;
+  const bool from_buffers = options.shard->size() > 1 || options.in_group_memory;
   const at::TensorOptions input_options = at::device(device_of(in_flight)).dtype(options.dtype);
   const int64_t numel = param.layout().world * param.layout().padded_numel();
   const at::Tensor input = from_buffers ? options.buffers->empty({numel}, input_options)
@@ -103,24 +103,30 @@ at::Tensor pack_gradients(const ReduceInFlight& in_flight, const std::vector<at:
   return input;
 }
 
+at::Tensor empty_output(const ReduceInFlight& in_flight, int64_t numel) {
+  const ReduceOptions& options = in_flight.options;
+  const at::TensorOptions output_options = at::device(device_of(in_flight)).dtype(options.dtype);
+  return options.in_group_memory ? options.buffers->empty({numel}, output_options)
+                                 : at::empty({numel}, output_options);
+}
+
 // The outputs' memory is the reduce stream's, which comes after the last use of what it got back.
 void issue_reduce_scatter(ReduceInFlight& in_flight, ReduceOp op) {
   Comm& shard = *in_flight.options.shard;
   SideStream& stream = in_flight.options.streams->reduce;
   stream.follow_current();
   const auto entered = stream.enter();
-  const at::TensorOptions options = at::device(device_of(in_flight)).dtype(in_flight.options.dtype);
   for (ReduceInFlight::Direct& direct : in_flight.direct) {
     if (shard.size() == 1) {
       direct.sharded_grad = direct.input;
     } else {
-      direct.sharded_grad = at::empty({direct.param->layout().padded_numel()}, options);
+      direct.sharded_grad = empty_output(in_flight, direct.param->layout().padded_numel());
       const auto names = [&] { return names_of({direct.param}); };
       const CollectiveSubject subject(names);
       direct.work = shard.reduce_scatter(direct.sharded_grad, direct.input, op);
     }
   }
-  in_flight.packed_output = at::empty({in_flight.packed_input.size(1)}, options);
+  in_flight.packed_output = empty_output(in_flight, in_flight.packed_input.size(1));
   const auto names = [&] { return names_of(in_flight.flagged_params); };
   const CollectiveSubject subject(names);
   in_flight.packed =

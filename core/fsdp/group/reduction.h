@@ -28,6 +28,9 @@ namespace fsdp2::fsdp {
 struct ReduceOptions {
   SideStreams* streams = nullptr;
   KeptBuffers* buffers = nullptr;  // for what the reduction reads
+  // Whether they are the group's own memory. What the reduction gives is in it then, too, and no
+  // gradient is read from where autograd left it.
+  bool in_group_memory = false;
   Comm* shard = nullptr;
   Comm* replicate = nullptr;  // of the mesh's replicate dim; null: there is none
   bool all_reduce = true;     // false: leave out the replicas

@@ -58,7 +58,8 @@ void add_settings(const fsdp::GroupSettings& settings, KeyHash& hash) {
   hash.add((settings.requires_gradient_sync ? 1U : 0U) | (settings.requires_all_reduce ? 2U : 0U) |
            (settings.reshard_after_backward ? 4U : 0U) | (settings.unshard_in_backward ? 8U : 0U) |
            (settings.force_sum_reduction ? 16U : 0U) |
-           (settings.reduce_unused_parameters ? 32U : 0U));
+           (settings.reduce_unused_parameters ? 32U : 0U) |
+           (settings.allocate_memory_from_process_group ? 64U : 0U));
   hash.add(static_cast<uint64_t>(number_of(settings.reshard_after_forward)));
   hash.add(std::hash<double>()(settings.gradient_divide_factor.value_or(0.0)));
   for (const auto* list : {&settings.forward_prefetch, &settings.backward_prefetch}) {

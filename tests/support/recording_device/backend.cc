@@ -1,5 +1,6 @@
 #include "tests/support/recording_device/backend.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <array>
@@ -109,6 +110,11 @@ std::exception_ptr& stream_error_of(at::Device device) {
   return errors.at(static_cast<size_t>(device.index()));
 }
 
+bool& memory_fails(at::Device device) {
+  static std::array<bool, kDevices> fails;
+  return fails.at(static_cast<size_t>(device.index()));
+}
+
 class DeviceBackend final : public StreamBackend {
  public:
   DeviceBackend(c10::intrusive_ptr<c10d::Backend> host, at::Device device)
@@ -132,8 +138,18 @@ class DeviceBackend final : public StreamBackend {
   // Asked in recordings alone: elsewhere the host waits itself.
   void give_up_when(std::function<std::string()> reason) override { reason_ = std::move(reason); }
 
+  bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {  // NOLINT: c10d's type
+    TORCH_CHECK(!memory_fails(device_), "a transport that gives no memory");
+    at::Tensor tensor = at::empty({size}, options);
+    recorder_.give(memory_of(tensor), this);
+    has_given_memory_ = true;
+    return tensor;
+  }
+
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& options) override {
+    check_given("all_gather", {out, in});
     return issue("all_gather", {in}, {out},
                  [host = host_, host_out = on_host(out), host_in = on_host(in), options]() mutable {
                    return host->_allgather_base(host_out, host_in, options);
@@ -141,6 +157,7 @@ class DeviceBackend final : public StreamBackend {
   }
   WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
                                const c10d::ReduceScatterOptions& options) override {
+    check_given("reduce_scatter", {out, in});
     return issue("reduce_scatter", {in}, {out},
                  [host = host_, host_out = on_host(out), host_in = on_host(in), options]() mutable {
                    return host->_reduce_scatter_base(host_out, host_in, options);
@@ -201,6 +218,14 @@ class DeviceBackend final : public StreamBackend {
     }
   }
 
+  // Once the group has given memory, all of its gathers and reductions take place there. Gathers of
+  // slices and the sums over replicas are collectives of other groups, in this one's memory.
+  void check_given(const std::string& name, const Tensors& tensors) const {
+    if (has_given_memory_) {
+      recorder_.check_given(name, memories_of(tensors), this);
+    }
+  }
+
   static std::vector<Memory*> memories_of(const Tensors& tensors) {
     std::vector<Memory*> memories;
     for (const at::Tensor& tensor : tensors) {
@@ -216,6 +241,7 @@ class DeviceBackend final : public StreamBackend {
   Recorder& recorder_;
   std::array<int, kAtOnce> streams_;
   size_t issued_ = 0;
+  bool has_given_memory_ = false;
   std::function<std::string()> reason_;
   const std::shared_ptr<Detached> detached_ = std::make_shared<Detached>();
 };
@@ -230,6 +256,8 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend>
 void set_stream_error(at::Device device, std::exception_ptr error) {
   stream_error_of(device) = std::move(error);
 }
+
+void set_memory_fails(at::Device device, bool flag) { memory_fails(device) = flag; }
 
 void run_ranks_on_devices(int size, const RankBody& body, CollectiveOrder order) {
   install();

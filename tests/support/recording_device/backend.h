@@ -22,6 +22,9 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend>
 // For the rank's own thread.
 void set_stream_error(at::Device device, std::exception_ptr error);
 
+// Whether groups of the device give memory by an error from now on. For the rank's own thread.
+void set_memory_fails(at::Device device, bool flag);
+
 // run_ranks, where rank r has device r and its meshes may be of kType. order: on the host, their
 // collectives are the host's, for which tensors are copied there and back.
 void run_ranks_on_devices(int size, const RankBody& body,

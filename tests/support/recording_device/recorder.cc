@@ -240,6 +240,34 @@ void Recorder::check(int stream, const std::string& work, const char* does, cons
   }
 }
 
+// ---- memory of groups
+
+void Recorder::give(Memory* memory, const void* group) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  memory->group = group;
+}
+
+int64_t Recorder::given_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int64_t bytes = 0;
+  for (const auto& entry : alive_) {
+    bytes += entry.second->group != nullptr ? static_cast<int64_t>(entry.second->bytes) : 0;
+  }
+  return bytes;
+}
+
+void Recorder::check_given(const std::string& work, const std::vector<Memory*>& memories,
+                           const void* group) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const Memory* memory : memories) {
+    if (memory->group != group) {
+      problems_.push_back(
+          fmt::format("{} touches memory {} ({} bytes), which its group has not given", work,
+                      memory->number, memory->bytes));
+    }
+  }
+}
+
 // ---- results
 
 std::vector<std::string> Recorder::problems() const {

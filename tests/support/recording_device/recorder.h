@@ -45,7 +45,8 @@ struct Memory {
   std::optional<Use> written;
   std::map<int, Use> read;  // since then, the last one of each stream
   std::vector<Unfinished> unfinished;
-  bool is_of_graph = false;  // allocated while work was recorded: never anybody else's
+  bool is_of_graph = false;     // allocated while work was recorded: never anybody else's
+  const void* group = nullptr;  // that has given it; null: it is the allocator's
 };
 
 // What work that was recorded reads and writes, by the numbers of memory that is there.
@@ -106,6 +107,13 @@ class Recorder {
   int64_t recording() const;
   // Throws while work is recorded.
   void refuse_in_recording(const std::string& what) const;
+  // Memory that a group of ranks has given, as NCCL gives what it has registered.
+  void give(Memory* memory, const void* group);
+  int64_t given_bytes() const;  // in use now, of all groups
+  // A problem if one of these, of a collective of the group, is not such memory.
+  void check_given(const std::string& work, const std::vector<Memory*>& memories,
+                   const void* group);
+
   // The stream is given what was recorded.
   void replay(int stream, const RecordedUses& uses);
 

@@ -1,7 +1,10 @@
 // What the suite runs: one for each way in which a unit's parameters or gradients travel.
 #include <ATen/ATen.h>
 
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/nn/recompute/activation_checkpoint.h"
 #include "tests/core/fsdp/streams/scenario.h"
@@ -279,6 +282,58 @@ void add_one_communicator(std::vector<Scenario>& all) {
   all.push_back(unused);
 }
 
+// Where the transport gives memory: that of the host has none.
+void use_group_memory(Unit& root) {
+  for (const auto& unit : root.units()) {
+    unit->set_allocate_memory_from_process_group_for_comm(
+        root.mesh().comm(root.mesh().ndim() - 1, Lane::kGather).has_memory());
+  }
+}
+
+// The same as others, with all that travels in memory of the groups. The device says so where it
+// does not.
+void add_group_memory(std::vector<Scenario>& all) {
+  const std::set<std::string> chosen{
+      "Packed",
+      "DirectRootFreed",
+      "Slices",
+      "MixedPrecision",
+      "MixedPrecisionDirect",
+      "EveryMicroBatchReduced",
+      "AllReduceHook",
+      "HybridWithPartialSums",
+      "UnevenAndTied",
+      "FrozenUnit",
+      "ShardedOnColumns",
+      "GatherExtension",
+      "ActivationCheckpoints",
+      "UnshardedByHand",
+      "UnusedUnit",
+      "Offloaded",
+      "FailsInForward",
+      "SlicesFailInBackward",
+      "UpdatesUnitsDirect",
+      "UpdatesUnitsOfHybrids",
+      "KeptDirect",
+      "OneCommunicatorHybrid",
+      "OnUseWithPrefetchLists",
+  };
+  std::vector<Scenario> same;
+  for (const Scenario& scenario : all) {
+    if (chosen.count(scenario.name) > 0) {
+      same.push_back(scenario);
+      same.back().name += "InGroupMemory";
+      same.back().prepare = [prepare = scenario.prepare](Unit& root) {
+        if (prepare) {
+          prepare(root);
+        }
+        use_group_memory(root);
+      };
+    }
+  }
+  all.insert(all.end(), same.begin(), same.end());
+}
+
 std::vector<Scenario> make_scenarios() {
   std::vector<Scenario> all;
   add_schedules(all);
@@ -291,6 +346,7 @@ std::vector<Scenario> make_scenarios() {
   add_updates_of_units(all);
   add_kept_buffers(all);
   add_one_communicator(all);
+  add_group_memory(all);
   return all;
 }
 
