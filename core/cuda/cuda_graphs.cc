@@ -24,13 +24,25 @@ namespace fsdp2::cuda {
 
 namespace {
 
-using Communicators = std::vector<std::shared_ptr<NcclCommunicator>>;
+// What a recording's graph keeps, the last first to end.
+struct Kept {
+  std::vector<std::shared_ptr<void>> memory;
+  std::vector<std::shared_ptr<NcclCommunicator>> communicators;
+};
 
-// The communicators of the recordings under way, by device. Several threads may give work, as
-// backward has its own.
+// Adds what is not there yet.
+template <typename Pointer>
+void add_once(std::vector<Pointer>& all, const Pointer& one) {
+  if (std::find(all.begin(), all.end(), one) == all.end()) {
+    all.push_back(one);
+  }
+}
+
+// What the recordings under way are to keep, by device. Several threads may give work, as backward
+// has its own.
 class Recorded {
  public:
-  void begin(c10::DeviceIndex device, Communicators* into) {
+  void begin(c10::DeviceIndex device, Kept* into) {
     const std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK(into_.emplace(device, into).second, "two recordings at a time");
   }
@@ -40,27 +52,41 @@ class Recorded {
   }
   void add(const std::shared_ptr<NcclCommunicator>& communicator) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = into_.find(communicator->device().index());
-    TORCH_CHECK(found != into_.end(), "a collective on a stream that somebody else records");
-    Communicators& all = *found->second;
-    if (std::find(all.begin(), all.end(), communicator) == all.end()) {
-      all.push_back(communicator);
+    add_once(into(communicator->device().index()).communicators, communicator);
+  }
+  void keep(c10::DeviceIndex device, const std::shared_ptr<void>& memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    add_once(into(device).memory, memory);
+  }
+  bool unless(c10::DeviceIndex device, const std::function<void()>& act) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (into_.count(device) > 0) {
+      return false;
     }
+    act();
+    return true;
   }
 
  private:
+  Kept& into(c10::DeviceIndex device) const {
+    const auto found = into_.find(device);
+    TORCH_CHECK(found != into_.end(),
+                "a collective, or memory for one, on a stream that somebody else records");
+    return *found->second;
+  }
+
   std::mutex mutex_;
-  std::map<c10::DeviceIndex, Communicators*> into_;
+  std::map<c10::DeviceIndex, Kept*> into_;
 };
 
 Recorded& recorded() {
-  static Recorded instance;
-  return instance;
+  static auto* const instance = new Recorded;  // until the process ends: memory may end late
+  return *instance;
 }
 
 class RecordingInto {
  public:
-  RecordingInto(c10::DeviceIndex device, Communicators* into) : device_(device) {
+  RecordingInto(c10::DeviceIndex device, Kept* into) : device_(device) {
     recorded().begin(device, into);
   }
   ~RecordingInto() { recorded().end(device_); }
@@ -245,14 +271,14 @@ class CudaGraph final : public DeviceGraph {
     graph_.replay();
     const auto end =
         std::make_shared<const Moment>(c10::cuda::getCurrentCUDAStream(device_.index()));
-    for (const auto& communicator : communicators_) {
+    for (const auto& communicator : kept_.communicators) {
       communicator->expect(end);
     }
   }
 
  private:
   void record_on(c10::cuda::CUDAStream stream, const std::function<void()>& work) {
-    const RecordingInto recording(device_.index(), &communicators_);
+    const RecordingInto recording(device_.index(), &kept_);
     try {
       graph_.begin();
       work();
@@ -266,7 +292,7 @@ class CudaGraph final : public DeviceGraph {
 
   const at::Device device_;
   const c10::MempoolId_t pool_;
-  Communicators communicators_;  // which end after the graph
+  Kept kept_;  // ends after the graph
   Capture graph_;
 };
 
@@ -289,6 +315,14 @@ const DeviceGraphs& cuda_graphs() {
 
 void note_recorded(const std::shared_ptr<NcclCommunicator>& communicator) {
   recorded().add(communicator);
+}
+
+void keep_in_recording(at::Device device, const std::shared_ptr<void>& memory) {
+  recorded().keep(device.index(), memory);
+}
+
+bool unless_recorded(at::Device device, const std::function<void()>& act) {
+  return recorded().unless(device.index(), act);
 }
 
 }  // namespace fsdp2::cuda

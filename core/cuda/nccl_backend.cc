@@ -1,6 +1,7 @@
 #include "core/cuda/nccl_backend.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/cuda/nccl_communicator.h"
+#include "core/cuda/nccl_memory.h"
 
 namespace fsdp2::cuda {
 
@@ -109,7 +111,17 @@ class NcclWork final : public c10d::Work {
 class NcclBackend final : public StreamBackend {
  public:
   NcclBackend(std::shared_ptr<NcclCommunicator> communicator, int rank, int size, at::Device device)
-      : StreamBackend(rank, size), communicator_(std::move(communicator)), device_(device) {}
+      : StreamBackend(rank, size),
+        communicator_(std::move(communicator)),
+        memory_(std::make_shared<NcclMemory>(communicator_)),
+        device_(device) {}
+
+  // What its memory still has then goes with whoever uses it last.
+  ~NcclBackend() override {
+    memory_->release();
+    communicator_.reset();
+    memory_->release();  // what could not be withdrawn
+  }
 
   const std::string getBackendName() const override { return "nccl"; }
   void abort() override { communicator_->abort("given up, since a rank failed"); }
@@ -117,6 +129,18 @@ class NcclBackend final : public StreamBackend {
   void give_up_when(std::function<std::string()> reason) override {
     communicator_->give_up_when(std::move(reason));
   }
+
+  bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {  // NOLINT: c10d's type
+    const auto bytes = static_cast<size_t>(size) * options.dtype().itemsize();
+    at::Tensor tensor = at::empty({0}, options.device(device_));
+    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    storage->set_data_ptr_noswap(memory_->allocate(bytes));
+    storage->set_nbytes(bytes);
+    tensor.unsafeGetTensorImpl()->set_sizes_contiguous({size});
+    return tensor;
+  }
+  void release_memory() override { memory_->release(); }
 
   WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
                           const c10d::AllgatherOptions& /*options*/) override {
@@ -206,6 +230,7 @@ class NcclBackend final : public StreamBackend {
   }
 
   std::shared_ptr<NcclCommunicator> communicator_;
+  std::shared_ptr<NcclMemory> memory_;
   const at::Device device_;
 };
 

@@ -173,4 +173,27 @@ std::shared_ptr<const Moment> NcclCommunicator::launch(
   return end;
 }
 
+void* NcclCommunicator::enroll(void* memory, size_t bytes) {
+  const c10::cuda::CUDAGuard guard(device_);
+  void* handle = nullptr;
+  watched_->ask([&] {
+    nccl_->check(ncclCommRegister(nccl_->handle(), memory, bytes, &handle), "ncclCommRegister");
+  });
+  return handle;
+}
+
+bool NcclCommunicator::withdraw(void* handle) noexcept {
+  if (handle == nullptr) {
+    return true;  // NCCL_LOCAL_REGISTER is 0
+  }
+  try {
+    const c10::cuda::CUDAGuard guard(device_);
+    ncclResult_t result = ncclSuccess;
+    watched_->ask([&] { result = ncclCommDeregister(nccl_->handle(), handle); });
+    return result == ncclSuccess;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace fsdp2::cuda

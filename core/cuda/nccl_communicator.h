@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -52,6 +53,11 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // shared_ptr.
   std::shared_ptr<const Moment> launch(
       const std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>& call);
+  // Registers memory of ncclMemAlloc; withdraw() takes its result. Throws as launch().
+  void* enroll(void* memory, size_t bytes);
+  // Whether it has: not once the communicator has ended or is ending. A refusal is no error of the
+  // communicator's.
+  bool withdraw(void* handle) noexcept;
   // Collectives of it that ran by themselves end there.
   void expect(const std::shared_ptr<const Moment>& end) { watched_->expect(end); }
   at::Device device() const { return device_; }
