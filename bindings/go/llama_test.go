@@ -242,6 +242,7 @@ func TestUnitsAreSetAndDescribed(t *testing.T) {
 			shard.SetIsLastBackward(false), shard.SetReshardAfterForward(unit, false, true), shard.SetReshardAfterBackward(unit, false, true),
 			shard.SetUnshardInBackward(unit, false), shard.SetReduceUnusedParameters(unit, true, true), shard.SetForceSumReduction(unit, true),
 			shard.SetGradientDivideFactor(unit, 3), shard.SetForwardPrefetch("", unit), shard.SetBackwardPrefetch(unit, "model.layers.0"),
+			shard.SetAllocateMemoryFromProcessGroup(unit, false),
 		); err != nil {
 			return err
 		}

@@ -83,6 +83,12 @@ func (s *Shard) SetGradientDivideFactor(unit string, factor float64) error {
 	return failure(capi.ShardSetGradientDivideFactor(s.raw(), unit, factor))
 }
 
+// SetAllocateMemoryFromProcessGroup true: what gathers and reductions send and receive is in memory that their groups of ranks give
+// (NCCL's).
+func (s *Shard) SetAllocateMemoryFromProcessGroup(unit string, allocate bool) error {
+	return s.setFlag(capi.ShardSetAllocateMemoryFromProcessGroup, unit, allocate)
+}
+
 // SetForwardPrefetch sets the units whose all-gathers are issued when this unit's forward begins. No units: back to the schedule's own
 // rule.
 func (s *Shard) SetForwardPrefetch(unit string, units ...string) error {
@@ -122,14 +128,15 @@ func (s *Shard) prefetch(get func(capi.Shard, string, *uint, uint, *uint) error,
 
 // UnitSettings is what is set about one unit, apart from its prefetch lists.
 type UnitSettings struct {
-	RequiresGradientSync   bool
-	RequiresAllReduce      bool
-	ReshardAfterForward    Reshard // ReshardAuto: the option of that name holds
-	ReshardAfterBackward   bool
-	UnshardInBackward      bool
-	ReduceUnusedParameters bool
-	ForceSumReduction      bool
-	GradientDivideFactor   float64 // 0: not set, the number of data-parallel ranks
+	RequiresGradientSync           bool
+	RequiresAllReduce              bool
+	ReshardAfterForward            Reshard // ReshardAuto: the option of that name holds
+	ReshardAfterBackward           bool
+	UnshardInBackward              bool
+	ReduceUnusedParameters         bool
+	ForceSumReduction              bool
+	GradientDivideFactor           float64 // 0: not set, the number of data-parallel ranks
+	AllocateMemoryFromProcessGroup bool
 }
 
 // UnitSettings returns a unit's settings.
@@ -138,14 +145,15 @@ func (s *Shard) UnitSettings(unit string) (UnitSettings, error) {
 	raw := sized[capi.UnitSettings]()
 	err := capi.ShardGetUnitSettings(s.raw(), unit, &raw)
 	return UnitSettings{
-		RequiresGradientSync:   raw.RequiresGradientSync != 0,
-		RequiresAllReduce:      raw.RequiresAllReduce != 0,
-		ReshardAfterForward:    Reshard(raw.ReshardAfterForward),
-		ReshardAfterBackward:   raw.ReshardAfterBackward != 0,
-		UnshardInBackward:      raw.UnshardInBackward != 0,
-		ReduceUnusedParameters: raw.ReduceUnusedParameters != 0,
-		ForceSumReduction:      raw.ForceSumReduction != 0,
-		GradientDivideFactor:   raw.GradientDivideFactor,
+		RequiresGradientSync:           raw.RequiresGradientSync != 0,
+		RequiresAllReduce:              raw.RequiresAllReduce != 0,
+		ReshardAfterForward:            Reshard(raw.ReshardAfterForward),
+		ReshardAfterBackward:           raw.ReshardAfterBackward != 0,
+		UnshardInBackward:              raw.UnshardInBackward != 0,
+		ReduceUnusedParameters:         raw.ReduceUnusedParameters != 0,
+		ForceSumReduction:              raw.ForceSumReduction != 0,
+		GradientDivideFactor:           raw.GradientDivideFactor,
+		AllocateMemoryFromProcessGroup: raw.AllocateMemoryFromProcessGroup != 0,
 	}, failure(err)
 }
 
@@ -161,5 +169,6 @@ func (s *Shard) SetUnitSettings(unit string, settings UnitSettings) error {
 	raw.ReduceUnusedParameters = flag(settings.ReduceUnusedParameters)
 	raw.ForceSumReduction = flag(settings.ForceSumReduction)
 	raw.GradientDivideFactor = settings.GradientDivideFactor
+	raw.AllocateMemoryFromProcessGroup = flag(settings.AllocateMemoryFromProcessGroup)
 	return failure(capi.ShardSetUnitSettings(s.raw(), unit, &raw))
 }

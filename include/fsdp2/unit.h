@@ -76,6 +76,19 @@ FSDP2_CALL fsdp2_shard_set_gradient_divide_factor(fsdp2_shard shard, const char*
 /* Sets whether reductions scale. 1: collectives only sum; scaling is a pass of its own. */
 FSDP2_CALL fsdp2_shard_set_force_sum_reduction(fsdp2_shard shard, const char* unit /*(opt)*/,
                                                int32_t flag);
+/* Sets where the unit's gathers and reductions have what they send and receive. 1: in memory that
+ * NCCL gives and registers with the groups' communicators, which may then read and write it in
+ * place; it counts from the next gather and reduction on. FSDP2_E_UNSUPPORTED if a group of several
+ * ranks gives none: those over Gloo, shared memory and threads. NCCL's groups give it on any GPU,
+ * whether or not it gains there. Sharded gradients, which reductions give, are in that memory, too;
+ * sums over replicas and gathers of slices are of other groups, and use it as it is. That memory
+ * stays with NCCL from step to step, also once the setting is 0 again, until
+ * fsdp2_shard_release_buffers; LibTorch's allocator does not count it, plans do, about, and
+ * fsdp2_plan_get_memory counts what is in use of it. Each CUDA graph takes memory of its own. Not
+ * yet run on a GPU: it is compiled, and its order is proved on recording devices. */
+FSDP2_CALL fsdp2_shard_set_allocate_memory_from_process_group(fsdp2_shard shard,
+                                                              const char* unit /*(opt)*/,
+                                                              int32_t flag);
 /* Sets the units whose all-gathers are issued when this unit's forward (backward) begins. No units:
  * back to the schedule's own rule. */
 FSDP2_CALL fsdp2_shard_set_forward_prefetch(fsdp2_shard shard, const char* unit /*(opt)*/,
@@ -97,7 +110,9 @@ typedef struct fsdp2_unit_settings {
                                     of that name holds */
   int32_t reshard_after_backward, unshard_in_backward;
   int32_t reduce_unused_parameters, force_sum_reduction;
-  double gradient_divide_factor; /* 0: not set, the number of data-parallel ranks */
+  double gradient_divide_factor;              /* 0: not set, the number of data-parallel ranks */
+  int32_t allocate_memory_from_process_group; /* 1: groups give it, NCCL's registered memory */
+  int32_t reserved;
 } fsdp2_unit_settings;
 /* Returns the settings of one unit. A unit without parameters (see fsdp2_unit_info) has no
  * settings: what units begin with is returned. */
@@ -121,8 +136,9 @@ FSDP2_CALL fsdp2_shard_reshard(fsdp2_shard shard, const char* unit /*(opt)*/);
  * given up. Calls of this library that fail have done that themselves. */
 FSDP2_CALL fsdp2_shard_reset(fsdp2_shard shard);
 /* Gives the memory that keep_buffers has kept, and that is not in use now, back to the allocator;
- * the next step takes it anew. Without that option there is none. Each rank may call it when it
- * likes. */
+ * the next step takes it anew. The same for memory of groups, for which the host waits for the
+ * device (fsdp2_shard_set_allocate_memory_from_process_group). Without these two there is none.
+ * Each rank may call it when it likes. */
 FSDP2_CALL fsdp2_shard_release_buffers(fsdp2_shard shard);
 
 enum {

@@ -105,6 +105,12 @@ fsdp2_status fsdp2_shard_set_force_sum_reduction(fsdp2_shard shard, const char* 
   return capi::set_own_flag(__func__, shard, unit, flag, &Unit::set_force_sum_reduction_for_comms);
 }
 
+fsdp2_status fsdp2_shard_set_allocate_memory_from_process_group(fsdp2_shard shard, const char* unit,
+                                                                int32_t flag) {
+  return capi::set_own_flag(__func__, shard, unit, flag,
+                            &Unit::set_allocate_memory_from_process_group_for_comm);
+}
+
 fsdp2_status fsdp2_shard_set_forward_prefetch(fsdp2_shard shard, const char* unit,
                                               const char* const* units, size_t n_units) {
   return capi::set_prefetch(__func__, shard, unit, units, n_units,

@@ -46,7 +46,9 @@ inline constexpr auto kFields<fsdp2_unit_settings> = std::tuple(
     Field("unshard_in_backward", &fsdp2_unit_settings::unshard_in_backward, Flag()),
     Field("reduce_unused_parameters", &fsdp2_unit_settings::reduce_unused_parameters, Flag()),
     Field("force_sum_reduction", &fsdp2_unit_settings::force_sum_reduction, Flag()),
-    Field("gradient_divide_factor", &fsdp2_unit_settings::gradient_divide_factor, NumberRange{0.0, std::numeric_limits<double>::max()}));
+    Field("gradient_divide_factor", &fsdp2_unit_settings::gradient_divide_factor, NumberRange{0.0, std::numeric_limits<double>::max()}),
+    Field("allocate_memory_from_process_group", &fsdp2_unit_settings::allocate_memory_from_process_group, Flag()),
+    Field("reserved", &fsdp2_unit_settings::reserved, Reserved()));
 // clang-format on
 
 namespace {
@@ -67,6 +69,7 @@ fsdp2_unit_settings unit_settings(const fsdp::Unit& unit) {
   out.reduce_unused_parameters = settings.reduce_unused_parameters ? 1 : 0;
   out.force_sum_reduction = settings.force_sum_reduction ? 1 : 0;
   out.gradient_divide_factor = settings.gradient_divide_factor.value_or(0.0);
+  out.allocate_memory_from_process_group = settings.allocate_memory_from_process_group ? 1 : 0;
   return out;
 }
 
@@ -76,13 +79,18 @@ void set_unit_settings(fsdp::Unit& unit, const fsdp2_unit_settings* given) {
   check_fields(settings, "settings");
   const double factor = settings.gradient_divide_factor;
   const bool recurse = false;
-  unit.set_unshard_in_backward(settings.unshard_in_backward != 0);  // first: may be refused
+  const bool takes_group_memory = settings.allocate_memory_from_process_group != 0;
+  if (takes_group_memory) {
+    unit.check_groups_give_memory();  // before anything is changed, as the next
+  }
+  unit.set_unshard_in_backward(settings.unshard_in_backward != 0);
   unit.set_requires_gradient_sync(settings.requires_gradient_sync != 0, recurse);
   unit.set_requires_all_reduce(settings.requires_all_reduce != 0, recurse);
   unit.set_reshard_after_forward(read_set_reshard(settings.reshard_after_forward), recurse);
   unit.set_reshard_after_backward(settings.reshard_after_backward != 0, recurse);
   unit.set_reduce_unused_parameters(settings.reduce_unused_parameters != 0, recurse);
   unit.set_force_sum_reduction_for_comms(settings.force_sum_reduction != 0);
+  unit.set_allocate_memory_from_process_group_for_comm(takes_group_memory);
   unit.set_gradient_divide_factor(factor > 0.0 ? std::optional(factor) : std::nullopt);
 }
 

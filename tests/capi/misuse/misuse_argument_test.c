@@ -106,6 +106,7 @@ static void numbers_out_of_their_range_are_refused(void) {
   INVALID(fsdp2_shard_set_unshard_in_backward, job.shard, NULL, 2);
   INVALID(fsdp2_shard_set_reduce_unused_parameters, job.shard, NULL, 2, 0);
   INVALID(fsdp2_shard_set_force_sum_reduction, job.shard, NULL, 2);
+  INVALID(fsdp2_shard_set_allocate_memory_from_process_group, job.shard, NULL, 2);
   INVALID(fsdp2_shard_set_gradient_divide_factor, job.shard, NULL, 0.0);
   INVALID(fsdp2_shard_set_gradient_divide_factor, job.shard, NULL, NAN);
   INVALID(fsdp2_shard_set_gradient_divide_factor, job.shard, NULL, INFINITY);

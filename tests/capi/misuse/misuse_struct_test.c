@@ -77,7 +77,7 @@ static void fields_that_cannot_be_are_refused(void) {
   const fsdp2_generate_options good_fsdp2_generate_options = FSDP2_GENERATE_OPTIONS_INIT;
   const fsdp2_shard_options good_fsdp2_shard_options = FSDP2_SHARD_OPTIONS_INIT;
   const fsdp2_unit_settings good_fsdp2_unit_settings = {
-      (uint32_t)sizeof(fsdp2_unit_settings), 1, 1, 0, 1, 1, 0, 0, 0.0};
+      (uint32_t)sizeof(fsdp2_unit_settings), 1, 1, 0, 1, 1, 0, 0, 0.0, 0, 0};
   const fsdp2_adamw_options good_fsdp2_adamw_options = FSDP2_ADAMW_OPTIONS_INIT;
   const fsdp2_sgd_options good_fsdp2_sgd_options = FSDP2_SGD_OPTIONS_INIT;
   const fsdp2_muon_options good_fsdp2_muon_options = FSDP2_MUON_OPTIONS_INIT;
@@ -182,6 +182,8 @@ static void fields_that_cannot_be_are_refused(void) {
   FIELD(set_unit_settings, fsdp2_unit_settings, unshard_in_backward, 2);
   FIELD(set_unit_settings, fsdp2_unit_settings, reduce_unused_parameters, 2);
   FIELD(set_unit_settings, fsdp2_unit_settings, force_sum_reduction, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, allocate_memory_from_process_group, 2);
+  FIELD(set_unit_settings, fsdp2_unit_settings, reserved, 1);
   FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, -1.0);
   FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, NAN);
   FIELD(set_unit_settings, fsdp2_unit_settings, gradient_divide_factor, INFINITY);

@@ -172,6 +172,7 @@ static const struct {
     {"fsdp2_loader_info", offsetof(fsdp2_loader_info, n_images)},
     {"fsdp2_loader_options", offsetof(fsdp2_loader_options, drop_last)},
     {"fsdp2_step_options", offsetof(fsdp2_step_options, not_finite)},
+    {"fsdp2_unit_settings", offsetof(fsdp2_unit_settings, allocate_memory_from_process_group)},
     {"fsdp2_step_result", offsetof(fsdp2_step_result, finite)},
     {"fsdp2_adamw_options", offsetof(fsdp2_adamw_options, state_dtype)},
     {"fsdp2_module_options", offsetof(fsdp2_module_options, config_overrides)},

@@ -24,7 +24,7 @@ static int32_t is_last_backward(fsdp2_shard shard) {
 }
 
 static const fsdp2_unit_settings kBegin = {
-    (uint32_t)sizeof(kBegin), 1, 1, FSDP2_RESHARD_AUTO, 1, 1, 0, 0, 0.0};
+    (uint32_t)sizeof(kBegin), 1, 1, FSDP2_RESHARD_AUTO, 1, 1, 0, 0, 0.0, 0, 0};
 
 static void change_one_by_one(fsdp2_shard shard) {
   fsdp2_unit_settings expected = kBegin;
@@ -54,6 +54,9 @@ static void change_one_by_one(fsdp2_shard shard) {
   expect_settings(shard, kLayer, expected);
   EXPECT_OK(fsdp2_shard_set_gradient_divide_factor(shard, kLayer, 2.5));
   expected.gradient_divide_factor = 2.5;
+  expect_settings(shard, kLayer, expected);
+  EXPECT_OK(fsdp2_shard_set_allocate_memory_from_process_group(shard, kLayer, 1)); /* of one rank */
+  expected.allocate_memory_from_process_group = 1;
   expect_settings(shard, kLayer, expected);
 }
 
@@ -115,6 +118,30 @@ static void restore_in_slices(fsdp2_mesh mesh, int rank) {
 }
 static void restored_units_do_what_they_did_before(void) {
   on_ranks("restored", 4, 0, restore_in_slices);
+}
+
+/* Ranks as threads have none. */
+static void refuse_memory_of_groups(fsdp2_mesh mesh, int rank) {
+  const fsdp2_module module = tiny_model();
+  const fsdp2_shard shard = shard_of(module, mesh);
+  fsdp2_unit_settings settings = kBegin;
+  double norm;
+  (void)rank;
+  EXPECT_OK(fsdp2_shard_set_allocate_memory_from_process_group(shard, kLayer, 0));
+  EXPECT_STATUS(fsdp2_shard_set_allocate_memory_from_process_group(shard, kLayer, 1),
+                FSDP2_E_UNSUPPORTED);
+  EXPECT_MESSAGE("unit 'model.layers.1': allocate_memory_from_process_group: group ");
+  EXPECT_MESSAGE(" over thread, which has no memory of its own to give");
+  settings.allocate_memory_from_process_group = 1;
+  settings.unshard_in_backward = settings.reshard_after_backward = 0;
+  EXPECT_STATUS(fsdp2_shard_set_unit_settings(shard, kLayer, &settings), FSDP2_E_UNSUPPORTED);
+  expect_settings(shard, kLayer, kBegin); /* nothing of them */
+  norm = tiny_step(module, shard).norm;
+  EXPECT(norm > 0);
+  destroy_tiny(module, shard);
+}
+static void groups_without_memory_are_named(void) {
+  on_ranks("memory", 2, 0, refuse_memory_of_groups);
 }
 
 /* ---- prefetch lists */
@@ -224,6 +251,7 @@ static void what_is_no_unit_is_refused(void) {
 int main(void) {
   RUN(every_setting_is_told_as_it_was_set);
   RUN(restored_units_do_what_they_did_before);
+  RUN(groups_without_memory_are_named);
   RUN(prefetch_lists_are_told_in_their_order);
   RUN(a_unit_without_parameters_has_no_settings);
   RUN(what_is_no_unit_is_refused);

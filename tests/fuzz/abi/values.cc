@@ -27,6 +27,7 @@ const std::map<std::string, std::vector<double>>& good_numbers() {
       {"cuda_graph", {0, 0, 0, 1}},
       {"allow_not_finite", kFlag},
       {"async_op", kFlag},
+      {"allocate_memory_from_process_group", kFlag},
       {"backend", {FSDP2_BACKEND_AUTO, FSDP2_BACKEND_THREAD}},
       {"background", kFlag},
       {"batch_size", {0, 0, 1, 2}},

@@ -139,6 +139,7 @@
   F(shard_set_reduce_unused_parameters, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
   F(shard_set_gradient_divide_factor, (fsdp2_shard shard, const char *unit, double factor), (shard, unit, factor)) \
   F(shard_set_force_sum_reduction, (fsdp2_shard shard, const char *unit, int32_t flag), (shard, unit, flag)) \
+  F(shard_set_allocate_memory_from_process_group, (fsdp2_shard shard, const char *unit, int32_t flag), (shard, unit, flag)) \
   F(shard_set_forward_prefetch, (fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units), (shard, unit, units, n_units)) \
   F(shard_set_backward_prefetch, (fsdp2_shard shard, const char *unit, const char *const *units, size_t n_units), (shard, unit, units, n_units)) \
   F(shard_get_forward_prefetch, (fsdp2_shard shard, const char *unit, size_t *units, size_t cap, size_t *needed), (shard, unit, units, cap, needed)) \

@@ -475,15 +475,17 @@ type UnitInfo struct {
 
 // UnitSettings is fsdp2_unit_settings.
 type UnitSettings struct {
-	StructSize             uint32
-	RequiresGradientSync   int32
-	RequiresAllReduce      int32
-	ReshardAfterForward    int32
-	ReshardAfterBackward   int32
-	UnshardInBackward      int32
-	ReduceUnusedParameters int32
-	ForceSumReduction      int32
-	GradientDivideFactor   float64
+	StructSize                     uint32
+	RequiresGradientSync           int32
+	RequiresAllReduce              int32
+	ReshardAfterForward            int32
+	ReshardAfterBackward           int32
+	UnshardInBackward              int32
+	ReduceUnusedParameters         int32
+	ForceSumReduction              int32
+	GradientDivideFactor           float64
+	AllocateMemoryFromProcessGroup int32
+	Reserved                       int32
 }
 
 // ShardStats is fsdp2_shard_stats.
@@ -1517,6 +1519,13 @@ func ShardSetForceSumReduction(shard Shard, unit string, flag int32) error {
 	cUnit := cOptional(unit)
 	defer C.free(unsafe.Pointer(cUnit))
 	return check(C.fsdp2_go_shard_set_force_sum_reduction(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
+}
+
+// ShardSetAllocateMemoryFromProcessGroup calls fsdp2_shard_set_allocate_memory_from_process_group.
+func ShardSetAllocateMemoryFromProcessGroup(shard Shard, unit string, flag int32) error {
+	cUnit := cOptional(unit)
+	defer C.free(unsafe.Pointer(cUnit))
+	return check(C.fsdp2_go_shard_set_allocate_memory_from_process_group(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), cUnit, C.int32_t(flag)))
 }
 
 // ShardSetForwardPrefetch calls fsdp2_shard_set_forward_prefetch.

@@ -314,6 +314,8 @@ var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.UnshardInBackward)-unsafe.Offse
 var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.ReduceUnusedParameters)-unsafe.Offsetof(C.fsdp2_unit_settings{}.reduce_unused_parameters)]
 var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.ForceSumReduction)-unsafe.Offsetof(C.fsdp2_unit_settings{}.force_sum_reduction)]
 var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.GradientDivideFactor)-unsafe.Offsetof(C.fsdp2_unit_settings{}.gradient_divide_factor)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.AllocateMemoryFromProcessGroup)-unsafe.Offsetof(C.fsdp2_unit_settings{}.allocate_memory_from_process_group)]
+var _ = [1]byte{}[unsafe.Offsetof(UnitSettings{}.Reserved)-unsafe.Offsetof(C.fsdp2_unit_settings{}.reserved)]
 
 const _ = unsafe.Sizeof(C.fsdp2_shard_stats{}) - unsafe.Sizeof(ShardStats{})
 

@@ -25,7 +25,8 @@ export Shard, apply_strategy, make_unit!, make_units!, load_values!, get_mesh, g
     scale_grad!, cast_parameters!
 export get_units, get_unit, set_requires_gradient_sync!, set_requires_all_reduce!, set_is_last_backward!, get_is_last_backward,
     set_reshard_after_forward!, set_reshard_after_backward!, set_unshard_in_backward!, set_reduce_unused_parameters!,
-    set_gradient_divide_factor!, set_force_sum_reduction!, set_forward_prefetch!, set_backward_prefetch!, get_forward_prefetch,
+    set_gradient_divide_factor!, set_force_sum_reduction!, set_allocate_memory_from_process_group!, set_forward_prefetch!,
+    set_backward_prefetch!, get_forward_prefetch,
     get_backward_prefetch, get_unit_settings, set_unit_settings!, unshard!, wait_unshard, reshard!, reset!, release_buffers!, get_events,
     clear_events!, get_stats, reset_stats!
 export set_all_reduce_hook!, set_gradient_ready!, set_all_gather_extension!

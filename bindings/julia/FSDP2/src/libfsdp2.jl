@@ -442,6 +442,8 @@ Base.@kwdef struct fsdp2_unit_settings
     reduce_unused_parameters::Int32 = 0
     force_sum_reduction::Int32 = 0
     gradient_divide_factor::Cdouble = 0
+    allocate_memory_from_process_group::Int32 = 0
+    reserved::Int32 = 0
 end
 
 Base.@kwdef struct fsdp2_shard_stats
@@ -1261,6 +1263,10 @@ end
 
 function fsdp2_shard_set_force_sum_reduction(shard, unit, flag)
     @ccall libfsdp2.fsdp2_shard_set_force_sum_reduction(shard::fsdp2_shard, unit::Cstring, flag::Int32)::fsdp2_status
+end
+
+function fsdp2_shard_set_allocate_memory_from_process_group(shard, unit, flag)
+    @ccall libfsdp2.fsdp2_shard_set_allocate_memory_from_process_group(shard::fsdp2_shard, unit::Cstring, flag::Int32)::fsdp2_status
 end
 
 function fsdp2_shard_set_forward_prefetch(shard, unit, units, n_units)

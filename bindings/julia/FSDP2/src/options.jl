@@ -38,8 +38,9 @@ function symbol_of(enum, number)
 end
 
 const flags = Set([
-    :applied, :finite, :force_sum_reduction, :has_chat_template, :has_grad, :is_root, :is_sharded, :nesterov, :reduce_unused_parameters,
-    :requires_all_reduce, :requires_grad, :requires_gradient_sync, :reshard_after_backward, :unshard_in_backward])
+    :allocate_memory_from_process_group, :applied, :finite, :force_sum_reduction, :has_chat_template, :has_grad, :is_root,
+    :is_sharded, :nesterov, :reduce_unused_parameters, :requires_all_reduce, :requires_grad, :requires_gradient_sync,
+    :reshard_after_backward, :unshard_in_backward])
 
 is_inner(name) = name in (:struct_size, :reserved, :shard_dim_user_data) || startswith(string(name), "n_")
 

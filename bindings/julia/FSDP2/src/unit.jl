@@ -78,6 +78,14 @@ set_gradient_divide_factor!(shard::Shard, factor::Real; unit = nothing) =
 set_force_sum_reduction!(shard::Shard, flag::Bool; unit = nothing) =
     check(fsdp2_shard_set_force_sum_reduction(shard, optional(unit), flag))
 
+"""
+    set_allocate_memory_from_process_group!(shard::Shard, flag; unit = nothing)
+
+`true`: what gathers and reductions send and receive is in memory that their groups of ranks give (NCCL's).
+"""
+set_allocate_memory_from_process_group!(shard::Shard, flag::Bool; unit = nothing) =
+    check(fsdp2_shard_set_allocate_memory_from_process_group(shard, optional(unit), flag))
+
 for pass in (:forward, :backward)
     set, get = Symbol(:set_, pass, :_prefetch!), Symbol(:get_, pass, :_prefetch)
     raw_set, raw_get = Symbol(:fsdp2_shard_set_, pass, :_prefetch), Symbol(:fsdp2_shard_get_, pass, :_prefetch)
@@ -105,7 +113,7 @@ end
     get_unit_settings(shard::Shard; unit = nothing)
 
 What is set about a unit: `(; requires_gradient_sync, requires_all_reduce, reshard_after_forward, reshard_after_backward,
-unshard_in_backward, reduce_unused_parameters, force_sum_reduction, gradient_divide_factor)`.
+unshard_in_backward, reduce_unused_parameters, force_sum_reduction, gradient_divide_factor, allocate_memory_from_process_group)`.
 """
 get_unit_settings(shard::Shard; unit = nothing) =
     named(output(out -> fsdp2_shard_get_unit_settings(shard, optional(unit), out), fsdp2_unit_settings))

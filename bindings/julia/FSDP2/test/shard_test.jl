@@ -90,6 +90,7 @@ end
     set_unshard_in_backward!(shard, false; unit = layers[1])
     set_force_sum_reduction!(shard, true; unit = layers[1])
     set_gradient_divide_factor!(shard, 3; unit = layers[1])
+    set_allocate_memory_from_process_group!(shard, false; unit = layers[1])
     now = get_unit_settings(shard; unit = layers[1])
     @test !now.requires_gradient_sync && now.reshard_after_forward == :never && !now.unshard_in_backward
     @test now.force_sum_reduction && now.gradient_divide_factor == 3

@@ -5155,6 +5155,13 @@ extern "C" {
     ) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_shard_set_allocate_memory_from_process_group(
+        shard: fsdp2_shard,
+        unit: *const ::std::os::raw::c_char,
+        flag: i32,
+    ) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_shard_set_forward_prefetch(
         shard: fsdp2_shard,
         unit: *const ::std::os::raw::c_char,
@@ -5200,12 +5207,14 @@ pub struct fsdp2_unit_settings {
     pub reduce_unused_parameters: i32,
     pub force_sum_reduction: i32,
     pub gradient_divide_factor: f64,
+    pub allocate_memory_from_process_group: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_fsdp2_unit_settings() {
     assert_eq!(
         ::std::mem::size_of::<fsdp2_unit_settings>(),
-        40usize,
+        48usize,
         concat!("Size of: ", stringify!(fsdp2_unit_settings))
     );
     assert_eq!(
@@ -5366,6 +5375,41 @@ fn bindgen_test_layout_fsdp2_unit_settings() {
         );
     }
     test_field_gradient_divide_factor();
+    fn test_field_allocate_memory_from_process_group() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).allocate_memory_from_process_group) as usize
+                    - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(allocate_memory_from_process_group)
+            )
+        );
+    }
+    test_field_allocate_memory_from_process_group();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<fsdp2_unit_settings>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            44usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(fsdp2_unit_settings),
+                "::",
+                stringify!(reserved)
+            )
+        );
+    }
+    test_field_reserved();
 }
 extern "C" {
     pub fn fsdp2_shard_get_unit_settings(

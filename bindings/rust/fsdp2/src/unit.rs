@@ -120,6 +120,8 @@ info! {
         force_sum_reduction: bool,
         /// See [`Shard::set_gradient_divide_factor`]; 0: the number of data-parallel ranks.
         gradient_divide_factor: f64,
+        /// See [`Shard::set_allocate_memory_from_process_group`].
+        allocate_memory_from_process_group: bool,
     }
 }
 
@@ -135,6 +137,8 @@ impl UnitSettings {
             reduce_unused_parameters: self.reduce_unused_parameters.to_c(),
             force_sum_reduction: self.force_sum_reduction.to_c(),
             gradient_divide_factor: self.gradient_divide_factor,
+            allocate_memory_from_process_group: self.allocate_memory_from_process_group.to_c(),
+            reserved: 0,
         }
     }
 }
@@ -192,6 +196,8 @@ impl Shard {
         set_reduce_unused_parameters: fsdp2_shard_set_reduce_unused_parameters, recurse;
         /// On: collectives only sum; scaling is a pass of its own.
         set_force_sum_reduction: fsdp2_shard_set_force_sum_reduction;
+        /// On: what gathers and reductions send and receive is in memory that their groups of ranks give (NCCL's).
+        set_allocate_memory_from_process_group: fsdp2_shard_set_allocate_memory_from_process_group;
     }
 
     /// Off: more backwards follow, so the end of one neither waits for the last reduction nor forgets the order of forwards. For

@@ -266,6 +266,11 @@ fn units_are_described_steered_and_planned() {
         shard.set_reduce_unused_parameters(layer, true, false)?;
         shard.set_force_sum_reduction(layer, true)?;
         shard.set_gradient_divide_factor(layer, 3.0)?;
+        shard.set_allocate_memory_from_process_group(layer, false)?;
+        let error = shard
+            .set_allocate_memory_from_process_group(layer, true)
+            .unwrap_err();
+        assert!(error.message().contains("no memory of its own"), "{error}");
         let changed = shard.unit_settings(layer)?;
         assert_eq!(changed.reshard_after_forward, Reshard::Never);
         assert_eq!(changed.gradient_divide_factor, 3.0);

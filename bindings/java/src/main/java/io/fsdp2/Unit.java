@@ -84,6 +84,14 @@ public final class Unit {
     shard.use(id -> Raw.fsdp2_shard_set_force_sum_reduction(id, path, flag ? 1 : 0));
   }
 
+  /**
+   * Whether what gathers and reductions send and receive is in memory that their groups of ranks
+   * give (NCCL's).
+   */
+  public void setAllocateMemoryFromProcessGroup(boolean flag) {
+    shard.use(id -> Raw.fsdp2_shard_set_allocate_memory_from_process_group(id, path, flag ? 1 : 0));
+  }
+
   /** The units that are gathered when this one's forward begins; none: the schedule's own rule. */
   public void setForwardPrefetch(String... units) {
     shard.use(id -> Raw.fsdp2_shard_set_forward_prefetch(id, path, units, units.length));

@@ -14,6 +14,7 @@ import io.fsdp2.internal.fsdp2_unit_settings;
  * @param reduceUnusedParameters whether a parameter without a gradient gets zeros
  * @param forceSumReduction whether collectives only sum
  * @param gradientDivideFactor 0: the number of data-parallel ranks
+ * @param allocateMemoryFromProcessGroup whether groups of ranks give memory for their collectives
  */
 public record UnitSettings(
     boolean requiresGradientSync,
@@ -23,7 +24,8 @@ public record UnitSettings(
     boolean unshardInBackward,
     boolean reduceUnusedParameters,
     boolean forceSumReduction,
-    double gradientDivideFactor) {
+    double gradientDivideFactor,
+    boolean allocateMemoryFromProcessGroup) {
   static UnitSettings of(fsdp2_unit_settings raw) {
     return new UnitSettings(
         raw.getRequires_gradient_sync() != 0,
@@ -33,7 +35,8 @@ public record UnitSettings(
         raw.getUnshard_in_backward() != 0,
         raw.getReduce_unused_parameters() != 0,
         raw.getForce_sum_reduction() != 0,
-        raw.getGradient_divide_factor());
+        raw.getGradient_divide_factor(),
+        raw.getAllocate_memory_from_process_group() != 0);
   }
 
   /** The caller closes it. */
@@ -47,6 +50,7 @@ public record UnitSettings(
     raw.setReduce_unused_parameters(reduceUnusedParameters ? 1 : 0);
     raw.setForce_sum_reduction(forceSumReduction ? 1 : 0);
     raw.setGradient_divide_factor(gradientDivideFactor);
+    raw.setAllocate_memory_from_process_group(allocateMemoryFromProcessGroup ? 1 : 0);
     return raw;
   }
 }

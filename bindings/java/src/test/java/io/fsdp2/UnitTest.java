@@ -102,6 +102,8 @@ public final class UnitTest {
     layer.setReduceUnusedParameters(true, false);
     layer.setGradientDivideFactor(4);
     layer.setForceSumReduction(true);
+    layer.setAllocateMemoryFromProcessGroup(false);
+    expect(false, layer.getSettings().allocateMemoryFromProcessGroup());
     expect(4.0, layer.getSettings().gradientDivideFactor());
     layer.setSettings(before);
     expect(before, layer.getSettings());
