@@ -72,9 +72,10 @@ void give_up(c10d::Store& store, const std::vector<int>& ranks, milliseconds tim
 // Rank 0 may keep the store, and end on what it throws: not before the others have read why, or
 // come to it if how many they are is not known.
 void wait_for_readers(c10d::Store& store, bool more_may_come) {
-  const auto deadline = Clock::now() + (more_may_come ? kComing : kReading);
-  const int64_t arrived = store.add("count", 0);
-  while ((more_may_come || store.add("read", 0) < arrived) && Clock::now() < deadline) {
+  const auto start = Clock::now();
+  const auto is_over = [&](milliseconds time) { return Clock::now() >= start + time; };
+  while (!is_over(kReading) &&
+         ((more_may_come && !is_over(kComing)) || store.add("read", 0) < store.add("count", 0))) {
     std::this_thread::sleep_for(kRetry);
   }
 }
