@@ -25,7 +25,7 @@ sigset_t awaited_signals() {
   sigset_t awaited;
   sigemptyset(&awaited);
   sigaddset(&awaited, SIGCHLD);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU}) {
     struct sigaction now{};
     sigaction(number, nullptr, &now);
     if (now.sa_handler != SIG_IGN) {

@@ -7,10 +7,10 @@
 
 namespace fsdp2::cli {
 
-// Does `work`, which writes to `path`, and returns its exit code. SIGINT, SIGTERM and SIGHUP are
-// passed on to it; where a signal ends it, this process ends by the same one, and what was written
-// in place of `path` until it is whole is gone.
-// REQUIRES: this process has no other threads, and has not used LibTorch.
+// Does `work`, which writes to `path`, and returns its exit code. Signals that ask this process to
+// end, but for SIGKILL, are passed on to it; where a signal ends it, this process ends by the same
+// one, and what was written in place of `path` until it is whole is gone. REQUIRES: this process
+// has no other threads, and has not used LibTorch.
 int tidied(const std::string& path, const std::function<int()>& work);
 
 }  // namespace fsdp2::cli

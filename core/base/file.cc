@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -193,6 +194,8 @@ AtomicFile::AtomicFile(const std::string& path) : path_(resolve_file(path)) {
     temporary_.clear();
     fail_on_file(path_, "create", error);
   }
+  // For remove_temporaries, where the file system has locks.
+  static_cast<void>(::flock(file_, LOCK_EX | LOCK_NB));
 }
 
 AtomicFile::~AtomicFile() { discard(); }

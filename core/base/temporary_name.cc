@@ -1,5 +1,10 @@
 #include "core/base/temporary_name.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
@@ -11,6 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// By a process that lives: where directories and files are on a volume of several machines or
+// containers, processes of theirs may have the same number.
+bool is_locked(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    return false;
+  }
+  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(file);
+  return locked;
+}
+
 void remove_names_with(const std::string& part, const fs::path& directory, bool at_begin) {
   std::error_code error;
   std::vector<fs::path> found;
@@ -21,7 +38,9 @@ void remove_names_with(const std::string& part, const fs::path& directory, bool 
     }
   }
   for (const fs::path& path : found) {
-    fs::remove_all(path, error);
+    if (!is_locked(path)) {
+      fs::remove_all(path, error);
+    }
   }
 }
 

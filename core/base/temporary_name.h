@@ -14,8 +14,8 @@ inline constexpr char kTemporary[] = ".tmp-";
 std::string process_mark(pid_t process);
 
 // Removes what a process that has ended has left of what it wrote to `path`: beside that and, where
-// it is a directory, in it. A symbolic link stands for what it points to. What cannot be removed
-// stays.
+// it is a directory, in it. A symbolic link stands for what it points to. What is locked (flock) is
+// another's whose process has the same number, and stays, as does what cannot be removed.
 void remove_temporaries(const std::string& path, pid_t process) noexcept;
 
 }  // namespace fsdp2

@@ -5,9 +5,10 @@
 //   pending.commit();
 //
 // Where nothing is yet they are in a PendingDirectory that becomes the whole of it. A directory
-// that is there, and may hold other steps and other things, stays: they are in a PendingDirectory
-// in it, fsdp_sharded_cpt7.tmp-..., and commit moves one after the other, which takes no longer
-// than so many renames. Readers tell an old file of the step from the new ones by their save_id.
+// that is there, or has come by the time of commit, and may hold other steps and other things,
+// stays: commit exchanges one file after the other, and back on an error. Until then they are in a
+// PendingDirectory in it, fsdp_sharded_cpt7.tmp-..., or beside it. Where a process dies amid the
+// exchange, readers tell old files of the step from new ones by their save_id.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ namespace fsdp2::ckpt {
 // One thread at a time.
 class PendingRankFiles {
  public:
-  // Errors: those of PendingDirectory; kIo if something other than a file has the name of one.
+  // Errors: those of PendingDirectory; kIo if something other than a file has the name of one, or a
+  // link to another file system.
   PendingRankFiles(const std::string& directory, int64_t step, int ranks);
 
   // Where to write that of a rank.
@@ -31,6 +33,10 @@ class PendingRankFiles {
   void commit();
 
  private:
+  std::string final_path(int rank) const;
+  bool put_directory_in_place() const;
+  void put_files_in_place() const;
+
   std::string directory_;
   int64_t step_;
   int ranks_;

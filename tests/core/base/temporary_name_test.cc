@@ -1,7 +1,10 @@
 // What a process that has ended has left, told from what others have.
 #include "core/base/temporary_name.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,12 +27,32 @@ class TemporaryName : public FileTest {
   }
 };
 
-TEST_F(TemporaryName, OfAFileThatIsBeingWrittenIsFoundByItsProcess) {
-  AtomicFile file(path("run.pth"));
-  remove_temporaries(path("run.pth"), ::getpid() + 1);
+TEST_F(TemporaryName, OfAFileIsFoundByItsProcessOnceThatHasEnded) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const AtomicFile file(path("run.pth"));
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  remove_temporaries(path("run.pth"), child + 1);
   EXPECT_EQ(files().size(), 1U);
-  remove_temporaries(path("run.pth"), ::getpid());
+  remove_temporaries(path("run.pth"), child);
   EXPECT_TRUE(files().empty());
+}
+
+// As of a process of another container that has the same number.
+TEST_F(TemporaryName, OfAProcessThatLivesStays) {
+  const AtomicFile file(path("run.pth"));
+  remove_temporaries(path("run.pth"), ::getpid());
+  EXPECT_EQ(files().size(), 1U);
+  write("run.tmp-1f-0/weights", "");
+  const int directory = ::open(path("run.tmp-1f-0").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(directory, LOCK_EX | LOCK_NB), 0);
+  remove_temporaries(path("run"), 0x1f);
+  EXPECT_TRUE(fs::exists(path("run.tmp-1f-0/weights")));
+  ::close(directory);
+  remove_temporaries(path("run"), 0x1f);
+  EXPECT_FALSE(fs::exists(path("run.tmp-1f-0")));
 }
 
 TEST_F(TemporaryName, OfThatProcessAndPathAloneIsRemoved) {

@@ -67,13 +67,23 @@ TEST_F(PendingRankFilesTest, RefuseWhatIsNoPlaceForThemBeforeTheyAreWritten) {
   EXPECT_EQ(names_in(path("ranks")), Names{per_rank_file_name(1, 1)});
 }
 
-// Somebody's directory that has come meanwhile is not replaced.
-TEST_F(PendingRankFilesTest, DoNotTakeThePlaceOfWhatCameMeanwhile) {
-  PendingRankFiles pending(path("ranks"), 1, 1);
-  fill(pending, 1);
-  write("ranks/" + per_rank_file_name(1, 0), "other");
-  EXPECT_ERROR(pending.commit(), Code::kIo, "which would be lost");
-  EXPECT_EQ(contents(path("ranks/") + per_rank_file_name(1, 0)), "other");
+TEST_F(PendingRankFilesTest, OfTwoStepsComeIntoOneNewDirectory) {
+  PendingRankFiles first(path("ranks"), 1, 1), second(path("ranks"), 2, 1);
+  fill(first, 1);
+  fill(second, 1);
+  first.commit();
+  second.commit();
+  EXPECT_EQ(names_in(path("ranks")), (Names{per_rank_file_name(1, 0), per_rank_file_name(2, 0)}));
+}
+
+TEST_F(PendingRankFilesTest, GiveThePlacesBackWhereOneCannotBeTaken) {
+  write("ranks/" + per_rank_file_name(1, 0), "old");
+  PendingRankFiles pending(path("ranks"), 1, 3);
+  fill(pending, 3);
+  fs::create_directories(path("ranks/") + per_rank_file_name(1, 2));
+  EXPECT_ERROR(pending.commit(), Code::kIo, "rank2.pth: is a directory");
+  EXPECT_EQ(contents(path("ranks/") + per_rank_file_name(1, 0)), "old");
+  EXPECT_FALSE(fs::exists(path("ranks/") + per_rank_file_name(1, 1)));
 }
 
 }  // namespace
