@@ -43,8 +43,9 @@ func joinMeshUntil(ctx context.Context, options *MeshOptions) (*Mesh, error) {
 		err  error
 	}
 	joined := make(chan outcome, 1)
+	own := options.clone() // the caller may change its options while joining goes on behind
 	go func() {
-		mesh, err := joinMesh(options)
+		mesh, err := joinMesh(own)
 		joined <- outcome{mesh, err}
 	}()
 	select {

@@ -40,6 +40,18 @@ type MeshOptions struct {
 	UlyssesSize int
 }
 
+// Shares nothing with the options that could change.
+func (options *MeshOptions) clone() *MeshOptions {
+	if options == nil {
+		return nil
+	}
+	own := *options
+	own.Shape = append([]int(nil), options.Shape...)
+	own.Names = append([]string(nil), options.Names...)
+	own.Ranks = append([]int(nil), options.Ranks...)
+	return &own
+}
+
 // DefaultMeshOptions returns the library's defaults.
 func DefaultMeshOptions() MeshOptions {
 	raw := defaults(capi.MeshOptionsInit)
