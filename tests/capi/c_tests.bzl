@@ -3,18 +3,19 @@
 load("@rules_cc//cc:defs.bzl", "cc_test")
 load("//bazel:copts.bzl", "FSDP2_CONLYOPTS", "LIBTORCH_VERSION_DEFINE")
 
-def c_tests(name, tests, counts_memory = []):
+def c_tests(name, tests, counts_memory = [], slow = []):
     """A cc_test for the source of each name.
 
     Args:
       name: of the file group of their programs, for machines without Bazel.
       tests: their names.
       counts_memory: those that do, which no sanitizer takes.
+      slow: those that wait for time-outs, and may take more than a minute.
     """
     for test in tests:
         cc_test(
             name = test,
-            size = "small",
+            size = "medium" if test in slow else "small",
             srcs = [test + ".c"],
             copts = FSDP2_CONLYOPTS,
             # Clients of LibTorch's store ask for the name of its address: not for longer than a time-out here.

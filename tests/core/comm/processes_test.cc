@@ -29,8 +29,8 @@ using Clock = std::chrono::steady_clock;
 // Longer than a process stands still on a machine that is busy: all collectives end within it but
 // those that are meant not to.
 constexpr seconds kTimeout{12};
-// After it: a rank asks the others where they are, and leaves the world. It may stand still, too.
-constexpr int kLate = 15;
+// Seconds after it, as promised: a rank asks the others where they are, and leaves the world.
+constexpr int kLate = 5;
 
 // Runs the call, which must fail; prints the error for the parent to look at.
 void print_error_of(const std::function<void()>& call) {

@@ -132,7 +132,7 @@ TEST(RankExchangeProcesses, AStoppedRankZeroIsATimeOutThatNamesIt) {
       with_timeout(milliseconds(12000)));
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, 12 + 15) << ends[rank].output;
+    EXPECT_LT(ends[rank].seconds, 12 + 5) << ends[rank].output;
   }
 }
 
