@@ -16,18 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By a process that lives: where directories and files are on a volume of several machines or
-// containers, processes of theirs may have the same number.
-bool is_locked(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    return false;
-  }
-  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(file);
-  return locked;
-}
-
 void remove_names_with(const std::string& part, const fs::path& directory, bool at_begin) {
   std::error_code error;
   std::vector<fs::path> found;
@@ -38,13 +26,23 @@ void remove_names_with(const std::string& part, const fs::path& directory, bool 
     }
   }
   for (const fs::path& path : found) {
-    if (!is_locked(path)) {
+    if (!is_locked(path.string())) {
       fs::remove_all(path, error);
     }
   }
 }
 
 }  // namespace
+
+bool is_locked(const std::string& path) noexcept {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    return false;
+  }
+  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(file);
+  return locked;
+}
 
 std::string process_mark(pid_t process) {
   std::ostringstream mark;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -48,16 +47,6 @@ std::string resolve_target(const std::string& given) {
   FSDP2_CHECK(!error, Code::kIo, "{}: cannot find what this symbolic link points to: {}", path,
               error.message());
   return target.string();
-}
-
-bool is_locked(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    return false;
-  }
-  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(file);
-  return locked;
 }
 
 // A file with which a series, or a run that is over, says what is its own.

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -63,18 +64,26 @@ void come_late(World& world) {
   }
 }
 
+// Three ranks make the collective, the last of them late. Returns the time-out.
+auto run_with_a_late_rank(BackendKind backend, Outcomes& got,
+                          const std::function<void(Comm& control)>& collective) {
+  return run_ranks_to_the_time_out(
+      3, [](const auto&) {}, got.of([collective](const std::shared_ptr<World>& world) {
+        if (world->rank() == 2) {
+          come_late(*world);
+        }
+        collective(world->control());
+      }),
+      backend);
+}
+
 TEST(Comm, ALateRankIsATimeOutOnOneAndItsTextOnTheOthers) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     Outcomes got(3);
-    const auto timeout = run_ranks_to_the_time_out(
-        3, [](const auto&) {}, got.of([](const std::shared_ptr<World>& world) {
-          if (world->rank() == 2) {
-            come_late(*world);
-          }
-          at::Tensor out = at::empty({3});
-          world->control().all_gather(out, at::ones({1})).wait();
-        }),
-        backend);
+    const auto timeout = run_with_a_late_rank(backend, got, [](Comm& control) {
+      at::Tensor out = at::empty({3});
+      control.all_gather(out, at::ones({1})).wait();
+    });
     const int first = got[0].code == Code::kTimeout ? 0 : 1;
     const std::string text = overdue("all_gather", first, timeout);
     EXPECT_EQ(got[first].code, Code::kTimeout);
@@ -112,15 +121,10 @@ TEST(Comm, ARankThatFailsReachesTheOthersInTheirWait) {
 TEST(Comm, AnExchangeThatARankIsLateForIsATimeOutThatNamesIt) {
   for (const auto backend : {BackendKind::kThread, BackendKind::kGloo}) {
     Outcomes got(3);
-    const auto timeout = run_ranks_to_the_time_out(
-        3, [](const auto&) {}, got.of([](const std::shared_ptr<World>& world) {
-          if (world->rank() == 2) {
-            come_late(*world);
-          }
-          at::Tensor out = at::empty({3});
-          world->control().all_to_all(out, at::ones({3})).wait();
-        }),
-        backend);
+    const auto timeout = run_with_a_late_rank(backend, got, [](Comm& control) {
+      at::Tensor out = at::empty({3});
+      control.all_to_all(out, at::ones({3})).wait();
+    });
     const int first = got[0].code == Code::kTimeout ? 0 : 1;
     const std::string text = overdue("all_to_all", first, timeout);
     EXPECT_EQ(got[first].text.substr(0, text.size()), text);
