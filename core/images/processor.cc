@@ -29,6 +29,17 @@ Json parse_object(const std::string& text) {
   return json;
 }
 
+// The whole of an older file.
+Json parse_part(const std::string& text, const char* part) {
+  Json json = parse_object(text);
+  if (!json.contains(part)) {
+    return json;
+  }
+  FSDP2_CHECK(json.at(part).is_object(), Code::kInvalidArgument,
+              "\"{}\": expected a JSON object, found {}", part, json.at(part).type_name());
+  return json.at(part);
+}
+
 // What is absent or null keeps its default.
 void read_integer(const Json& json, const char* key, int64_t most, int64_t* value) {
   const auto found = json.find(key);
@@ -179,15 +190,21 @@ at::Tensor by_channel(const std::array<double, 3>& values, double rescale_factor
 
 }  // namespace
 
+bool has_part(const std::string& path, const char* part) {
+  const std::string text = read_text_file(path, kLargestFile);
+  return in_context(path, [&] { return parse_object(text).contains(part); });
+}
+
 Processor read_processor(const std::string& path) {
   const std::string text = read_text_file(path, kLargestFile);
-  return in_context(path, [&] { return processor_of(parse_object(text), Processor()); });
+  return in_context(path,
+                    [&] { return processor_of(parse_part(text, kImageProcessor), Processor()); });
 }
 
 VideoProcessor read_video_processor(const std::string& path, VideoFamily family) {
   const std::string text = read_text_file(path, kLargestFile);
   return in_context(path, [&] {
-    return VideoProcessor{processor_of(parse_object(text), usual_of_videos(family),
+    return VideoProcessor{processor_of(parse_part(text, kVideoProcessor), usual_of_videos(family),
                                        /*looks_beside_size=*/family == VideoFamily::kQwen2),
                           family};
   });

@@ -1,5 +1,5 @@
 // Pixels as Qwen's vision-language models take them: what transformers' Qwen2VLImageProcessorFast
-// makes of an image, by what preprocessor_config.json says.
+// makes of an image, by what preprocessor_config.json says, or processor_config.json.
 //
 //   resized, bicubic and antialiased, to whole squares of merge_size x merge_size patches, with
 //     about the same proportions, and as many pixels as are allowed;
@@ -33,8 +33,18 @@ struct Processor {
   int64_t patch_numel() const { return 3 * frames_per_patch * patch_size * patch_size; }
 };
 
-// path: of a preprocessor_config.json. Errors: kNotFound, kIo; kInvalidArgument for what is no such
-// file; kUnsupported for steps that are left out or replaced by others.
+// The parts of a processor_config.json, in which transformers 5 keeps what older versions keep in a
+// file each.
+inline constexpr const char* kImageProcessor = "image_processor";
+inline constexpr const char* kVideoProcessor = "video_processor";
+
+// Whether the file has that part, as a processor_config.json of older versions has not. Errors:
+// kNotFound, kIo; kInvalidArgument for what is no JSON object.
+bool has_part(const std::string& path, const char* part);
+
+// path: of a preprocessor_config.json, or of a processor_config.json that has the part. Errors:
+// kNotFound, kIo; kInvalidArgument for what is no such file; kUnsupported for steps that are left
+// out or replaced by others.
 Processor read_processor(const std::string& path);
 
 // What an image is resized to. Error: kCorruptData for one that is more than 200 times as long as
@@ -62,8 +72,8 @@ struct VideoProcessor {
   }
 };
 
-// path: of a video_preprocessor_config.json, or of a preprocessor_config.json where there is none.
-// Errors: as read_processor.
+// path: of a video_preprocessor_config.json, of a preprocessor_config.json where there is none, or
+// of a processor_config.json that has the part. Errors: as read_processor.
 VideoProcessor read_video_processor(const std::string& path, VideoFamily family);
 
 // What `count` frames are resized to. Errors: kCorruptData as `resized`; of kQwen3 also for fewer

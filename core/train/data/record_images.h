@@ -35,7 +35,7 @@ void cut_record(size_t most, RecordTokens* tokens);
 std::string path_in(const std::string& directory, const std::string& file);
 
 // Runs find(), which looks at files that a record names: what is wrong with them is wrong with the
-// record, but for a missing preprocessor_config.json, a disk that fails and a lack of memory.
+// record, but for a missing file of the processor, a disk that fails and a lack of memory.
 template <typename Find>
 void as_part_of_record(const Find& find) {
   try {

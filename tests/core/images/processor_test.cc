@@ -111,6 +111,21 @@ TEST_F(ProcessorTest, HasTheDefaultsOfTransformersForVideos) {
   EXPECT_EQ(qwen3.grid_frames(5), 3);
 }
 
+TEST_F(ProcessorTest, ReadsTheirPartsOfOneFileOfTransformers5) {
+  const std::string file = write(
+      "processor_config.json",
+      R"({"image_processor": {"patch_size": 5}, "video_processor": {"patch_size": 7}, "patch_size": 9})");
+  EXPECT_TRUE(has_part(file, kImageProcessor));
+  EXPECT_EQ(read_processor(file).patch_size, 5);
+  EXPECT_EQ(read_video_processor(file, VideoFamily::kQwen3).frames.patch_size, 7);
+  const std::string older = write("older.json", R"({"processor_class": "Qwen2_5_VLProcessor"})");
+  EXPECT_FALSE(has_part(older, kImageProcessor));
+  const Error error = error_of(
+      [&] { read_processor(write("processor_config.json", R"({"image_processor": [1]})")); });
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("\"image_processor\": expected a JSON object"));
+}
+
 // As transformers: not those of Qwen3-VL's videos.
 TEST_F(ProcessorTest, TakesLimitsBesideTheSize) {
   const std::string file =

@@ -14,8 +14,8 @@ namespace {
 
 const images::Processor& processor_of(const VisionRules& rules, const std::string& path) {
   FSDP2_CHECK(rules.processor, Code::kInvalidArgument,
-              "{}: there is no preprocessor_config.json beside the model's config.json to say how "
-              "images become pixels",
+              "{}: there is no preprocessor_config.json beside the model's config.json, nor a "
+              "processor_config.json with an \"image_processor\", to say how images become pixels",
               path);
   return *rules.processor;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
@@ -70,6 +71,7 @@ void check_fits(const std::string& path, const images::Processor& processor,
               vision.patch_size, vision.patch_size, vision.merge_size, vision.merge_size);
 }
 
+constexpr const char* kPartsFile = "processor_config.json";
 constexpr const char* kProcessorFile = "preprocessor_config.json";
 constexpr const char* kVideoProcessorFile = "video_preprocessor_config.json";
 
@@ -82,9 +84,24 @@ std::string find_beside(const std::string& config, const char* name) {
   return stat(path.c_str(), &info) != 0 && errno == ENOENT ? "" : path;
 }
 
+// The file with the part, as transformers looks for it: a part comes before the older files. "" if
+// there is none.
+std::string find_file_of(const std::string& config, const char* part,
+                         const std::vector<const char*>& older_files) {
+  std::string path = find_beside(config, kPartsFile);
+  if (!path.empty() && images::has_part(path, part)) {
+    return path;
+  }
+  path.clear();
+  for (auto file = older_files.begin(); path.empty() && file != older_files.end(); ++file) {
+    path = find_beside(config, *file);
+  }
+  return path;
+}
+
 std::optional<images::Processor> find_processor(const std::string& config,
                                                 const models::VisionConfig& vision) {
-  const std::string path = find_beside(config, kProcessorFile);
+  const std::string path = find_file_of(config, images::kImageProcessor, {kProcessorFile});
   if (path.empty()) {
     return std::nullopt;
   }
@@ -95,17 +112,15 @@ std::optional<images::Processor> find_processor(const std::string& config,
 
 void find_video_processor(const std::string& config, const models::VisionConfig& vision,
                           VisionRules* rules) {
-  std::string path = find_beside(config, kVideoProcessorFile);
-  if (path.empty()) {
-    path = find_beside(config, kProcessorFile);
-  }
   const auto family =
       rules->frames_are_apart ? images::VideoFamily::kQwen3 : images::VideoFamily::kQwen2;
   try {
+    const std::string path =
+        find_file_of(config, images::kVideoProcessor, {kVideoProcessorFile, kProcessorFile});
     FSDP2_CHECK(!path.empty(), Code::kInvalidArgument,
-                "there is no {} or {} beside the model's config.json to say how frames become "
-                "pixels",
-                kVideoProcessorFile, kProcessorFile);
+                "there is no {} or {}, or {} with a \"{}\", beside the model's config.json to say "
+                "how frames become pixels",
+                kVideoProcessorFile, kProcessorFile, kPartsFile, images::kVideoProcessor);
     const images::VideoProcessor processor = images::read_video_processor(path, family);
     check_fits(path, processor.frames, vision);
     rules->video_processor = processor;

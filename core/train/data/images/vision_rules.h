@@ -31,10 +31,11 @@ struct VisionRules {
   int64_t merge_size = 1;         // squares of this many patches a side are one token
   int64_t patch_numel = 0;        // pixels of one patch, of all frames and channels
   bool frames_are_apart = false;  // the tokens of each frame of a video, with its time before them
-  // How images become pixels; none where no preprocessor_config.json is beside the config.json.
+  // How images become pixels, by the processor_config.json or preprocessor_config.json beside the
+  // config.json; none where neither says so.
   std::optional<images::Processor> processor = {};
-  // How the frames of videos do, by video_preprocessor_config.json or else that file; or why
-  // nothing says so, which only records with such videos are told.
+  // How the frames of videos do, by these or video_preprocessor_config.json; or why nothing says
+  // so, which only records with such videos are told.
   std::optional<images::VideoProcessor> video_processor = {};
   std::string no_video_processor = {};
 
@@ -47,7 +48,7 @@ struct VisionRules {
 };
 
 // path: of a config.json, or of the directory with it. Nothing for a model that sees no images.
-// Errors: kNotFound, kIo; kInvalidArgument for what is no config.json or preprocessor_config.json,
+// Errors: kNotFound, kIo; kInvalidArgument for what is no config.json or no file of a processor,
 // or for two that do not fit each other; kUnsupported as read_processor. They name the file.
 std::optional<VisionRules> read_vision_rules(const std::string& path);
 

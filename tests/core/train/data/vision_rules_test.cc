@@ -36,5 +36,27 @@ TEST_F(VisionRulesOf, ModelsAreReadFromTheirConfig) {
   EXPECT_THAT(error.message(), HasSubstr(path("config.json") + ": "));
 }
 
+// As transformers 5 looks for them, beside files of 4.57.
+TEST_F(VisionRulesOf, AProcessorArePartsOfOneFileBeforeFilesOfTheirOwn) {
+  const auto rules = [&] { return *read_vision_rules(path("config.json")); };
+  const auto processor = [](int64_t most_pixels) {
+    return R"({"patch_size": 4, "min_pixels": 1, "max_pixels": )" + std::to_string(most_pixels) +
+           "}";
+  };
+  write("config.json", contents("tests/parity/vision_language/tiny-qwen2.5-vl/config.json"));
+  write("processor_config.json", R"({"processor_class": "Qwen2_5_VLProcessor"})");
+  EXPECT_FALSE(rules().processor);
+  EXPECT_THAT(rules().no_video_processor, HasSubstr("processor_config.json with a"));
+  write("preprocessor_config.json", processor(1000));
+  EXPECT_EQ(rules().processor->most_pixels, 1000);
+  EXPECT_EQ(rules().video_processor->frames.most_pixels, 1000);
+  write("processor_config.json", R"({"image_processor": )" + processor(2000) + "}");
+  EXPECT_EQ(rules().processor->most_pixels, 2000);
+  EXPECT_EQ(rules().video_processor->frames.most_pixels, 1000);
+  write("processor_config.json", R"({"video_processor": )" + processor(3000) + "}");
+  EXPECT_EQ(rules().processor->most_pixels, 1000);
+  EXPECT_EQ(rules().video_processor->frames.most_pixels, 3000);
+}
+
 }  // namespace
 }  // namespace fsdp2::train

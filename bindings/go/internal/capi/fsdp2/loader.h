@@ -17,16 +17,18 @@
  * with "<image>" in its texts where they are seen, in this order; C may also be a list of parts
  * {"type": "text", "text": T}, {"type": "image"}, which is the next of "images", or {"type":
  * "image", "image": FILE}. FILE is a JPEG or a PNG, which is resized and normalised as
- * transformers' processors do, by the preprocessor_config.json beside the model's config.json; or a
- * safetensors file with pixel_values and image_grid_thw, of one image or of several, as they make
- * them. A relative name counts from the folder of the JSON lines. An image becomes as many tokens
+ * transformers' processors do, by the processor_config.json (its "image_processor") or the
+ * preprocessor_config.json beside the model's config.json; or a safetensors file with pixel_values
+ * and image_grid_thw, of one image or of several, as they make them. A relative name counts from
+ * the folder of the JSON lines. An image becomes as many tokens
  * as its grid has for the model, between those of its start and end; their labels are -100, and no
  * record is cut within an image.
  *
  * Videos likewise: "videos": [VIDEO, ...], "<video>", {"type": "video"} and {"type": "video",
  * "video": VIDEO}. VIDEO is {"frames": [FILE, ...], "fps": NUMBER}, the JPEGs or PNGs of frames of
- * one size that were sampled at so many a second, which are treated by
- * video_preprocessor_config.json or, where there is none, by preprocessor_config.json; or a
+ * one size that were sampled at so many a second, which are treated by processor_config.json (its
+ * "video_processor"), video_preprocessor_config.json or preprocessor_config.json, the first of
+ * these that there is; or a
  * safetensors file with pixel_values_videos and video_grid_thw, and with second_per_grid_ts
  * [videos] for qwen2_5_vl, or timestamps [frames of all grids], in seconds, for qwen3_vl. The
  * latter has the frames of a grid apart, each with
