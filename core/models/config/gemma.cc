@@ -39,7 +39,13 @@ DecoderConfig read_gemma_config(const ConfigReader& config) {
   usual.activation = "gelu_pytorch_tanh";
   usual.tie_word_embeddings = true;
   usual.padding_token = 0;
-  return read_gemma_decoder_config(config, "Gemma", usual);
+  DecoderConfig decoder = read_gemma_decoder_config(config, "Gemma", usual);
+  // The files of the first releases say "gelu", and mean what the models were trained with; so
+  // transformers 5 reads them, and 4.57 does not.
+  if (config.text(usual.activation_key, usual.activation) == "gelu") {
+    decoder.activation = *nn::find_activation(usual.activation);
+  }
+  return decoder;
 }
 
 }  // namespace fsdp2::models

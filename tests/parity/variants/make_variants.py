@@ -101,7 +101,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral-sliding": ("tiny-llama-gqa-tied", MISTRAL | {"sliding_window": 9}),
     "llama-gelu": ("tiny-llama", {"hidden_act": "gelu"}),
     "llama-padding-token": ("tiny-llama", {"pad_token_id": 1}),
-    "gemma-gelu": ("tiny-gemma", {"hidden_act": "gelu", "pad_token_id": None}),
+    "gemma-relu": ("tiny-gemma", {"hidden_act": "relu", "pad_token_id": None}),
     "gemma-rope-yarn": (
         "tiny-gemma",
         rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16),

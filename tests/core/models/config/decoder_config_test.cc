@@ -152,6 +152,15 @@ TEST(DecoderConfig, RefusesUnsupportedFeatures) {
                      {"linear_attention", "full_attention, sliding_attention"}, read_qwen3_config);
 }
 
+TEST(DecoderConfig, HasTheTanhThatGemmasFirstFilesMeanByGelu) {
+  const auto activation = [](const char* name) {
+    const Json changes = {{"num_key_value_heads", 4}, {"hidden_act", name}};
+    return read_with(changes, read_gemma_config).activation;
+  };
+  EXPECT_EQ(activation("gelu"), nn::Activation::kGeluTanh);
+  EXPECT_EQ(activation("relu"), nn::Activation::kRelu);
+}
+
 // Those of transformers 4.57, whose models have no row for a padding token beyond the vocabulary.
 TEST(DecoderConfig, HasGemmasUsualValuesWhereKeysAreLeftOut) {
   for (Read* read : {read_gemma_config, read_gemma2_config, read_gemma3_text_config}) {
@@ -303,6 +312,22 @@ TEST(RopeConfig, StretchesThePositionsThatTheModelWasTrainedWith) {
   EXPECT_EQ(positions(scaling), int64_t{1} << 31);
   EXPECT_EQ(positions({{"rope_type", "dynamic"}, {"factor", 2.0}}), 8192);
   EXPECT_EQ(positions({{"rope_type", "linear"}, {"factor", 2.0}}), 4096);
+}
+
+// As transformers 5 writes what it has read of an older file without the trained context.
+TEST(RopeConfig, OfLongropeTakesAGivenFactorBeforeTheRatioOfContexts) {
+  Json scaling = {{"rope_type", "longrope"},
+                  {"short_factor", {1.0, 2.0}},
+                  {"long_factor", {3.0, 4.0}},
+                  {"original_max_position_embeddings", 2048}};
+  const auto attention_factor = [&] {
+    const nn::RotaryOptions rope =
+        read_with({{"rope_parameters", scaling}, {"max_position_embeddings", 4096}}).rope;
+    return std::get<nn::LongRopeScaling>(rope.scaling).attention_factor;
+  };
+  EXPECT_EQ(attention_factor(), std::sqrt(1 + std::log(2.0) / std::log(2048.0)));
+  scaling["factor"] = 4.0;
+  EXPECT_EQ(attention_factor(), std::sqrt(1 + std::log(4.0) / std::log(2048.0)));
 }
 
 // Those of transformers 4.57: 4096 positions where the key is left out.
