@@ -257,7 +257,7 @@ func TestUnitsAreSetAndDescribed(t *testing.T) {
 		if last, err := shard.IsLastBackward(); err != nil || last || len(forward) != 1 || len(backward) != 1 {
 			return fmt.Errorf("last %v, forward %v, backward %v, %v", last, forward, backward, err)
 		}
-		if err := all(shard.SetUnitSettings(unit, before), shard.Reset(), shard.ClearEvents(), shard.ResetStats()); err != nil {
+		if err := all(shard.SetUnitSettings(unit, before), shard.FinalizeBackward(), shard.Reset(), shard.ClearEvents(), shard.ResetStats()); err != nil {
 			return err
 		}
 		index, err := shard.UnitIndex(unit)

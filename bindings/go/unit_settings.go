@@ -43,6 +43,13 @@ func (s *Shard) SetIsLastBackward(last bool) error {
 	return failure(capi.ShardSetIsLastBackward(s.raw(), flag(last)))
 }
 
+// FinalizeBackward ends the backwards of a step by hand: it reduces what they have put off for want of gradient sync or all-reduce,
+// and waits for it. It is collective.
+func (s *Shard) FinalizeBackward() error {
+	defer runtime.KeepAlive(s)
+	return failure(capi.ShardFinalizeBackward(s.raw()))
+}
+
 // IsLastBackward returns what SetIsLastBackward has set.
 func (s *Shard) IsLastBackward() (bool, error) {
 	defer runtime.KeepAlive(s)

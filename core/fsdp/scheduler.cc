@@ -18,7 +18,7 @@ std::vector<StepOrder::Unit> ordered_units(const std::vector<Scheduler::Member>&
   for (const Scheduler::Member& member : members) {
     const ParamGroup& group = *member.group;
     units.push_back({member.name, !group.trainable().empty(), group.policy().reshard_after_forward,
-                     &group.settings(), group.state()});
+                     &group.settings(), group.state(), group.replicate_comm() != nullptr});
   }
   return units;
 }
@@ -283,7 +283,7 @@ void Scheduler::check_streams() const {
 }
 
 void Scheduler::forget_unreduced() {
-  order_.forget_reduction();
+  order_.forget_reductions();
   for (const Member& member : members_) {
     member.group->forget_unreduced();
   }

@@ -83,6 +83,10 @@ class Scheduler {
   // forwards, since more backwards follow (micro batches of a pipeline).
   void set_is_last_backward(bool flag) { is_last_backward_ = flag; }
   bool is_last_backward() const { return is_last_backward_; }
+  // After the backwards of a step: reduces what they have put off (StepOrder::finalize_backward),
+  // waits for all reductions and forgets the order of forwards. Error: kWrongState inside of a
+  // forward or backward.
+  void finalize_backward();
   // The shards have new values: frees all that is gathered, by a forward, a backward or by hand.
   // Begins no collective; all ranks call it alike.
   void shards_changed();

@@ -86,6 +86,21 @@ void Scheduler::on_gradient(size_t index) {
   }
 }
 
+void Scheduler::finalize_backward() {
+  const Phase phase("FSDP::finalize_backward");
+  FSDP2_CHECK(task_ == kNoTask && !inside_root_forward(), Code::kWrongState,
+              "finalize_backward: expected a call after a backward, found one inside of a {}",
+              task_ == kNoTask ? "forward" : "backward");
+  for (const Member& member : members_) {
+    member.group->begin_backward();
+  }
+  carry_out(order_.finalize_backward());
+  for (const Member& member : members_) {
+    member.group->end_backward();
+  }
+  receive_gradients();
+}
+
 void Scheduler::end_backward() {
   const Phase phase("FSDP::root_post_backward_callback");
   std::vector<bool> has_gradients;

@@ -95,6 +95,7 @@ class StepOrder {
     ReshardAfterForward reshard_after_forward = ReshardAfterForward::kAuto;
     const GroupSettings* settings = nullptr;  // outlives this; read anew at each event
     GroupState state = GroupState::kSharded;  // to begin with
+    bool has_replicas = false;                // whose gradients an all-reduce brings together
   };
   struct Options {
     Schedule schedule = Schedule::kAgreed;
@@ -133,6 +134,9 @@ class StepOrder {
   Actions end_backward(const std::vector<bool>& has_gradients, bool last);
   // No other backward of the forwards so far will follow.
   Actions finish_step();
+  // The same, after what backwards have put off for want of gradient sync or all-reduce has been
+  // reduced, of the units whose settings now allow it.
+  Actions finalize_backward();
 
   // The shards have new values: what is gathered, by a forward, a backward or by hand, is freed.
   Actions shards_changed();
@@ -142,8 +146,8 @@ class StepOrder {
   Actions unshard(size_t unit);
   Actions reshard(size_t unit);
   Actions finish_reduction();
-  // The reduction under way, if there is one, has been dropped.
-  void forget_reduction() { state_.reducing.reset(); }
+  // The reduction under way and those put off have been dropped.
+  void forget_reductions();
 
   // After actions that were not carried out in full.
   void correct(size_t unit, GroupState state) { state_.groups[unit] = state; }
@@ -196,13 +200,17 @@ class StepOrder {
     size_t reduce_cursor;                 // units at and above it have been reduced
     std::vector<BackwardUnit> units;
   };
+  // What is still to be done for gradients of backwards that have ended.
+  enum class PutOff { kNothing, kAllReduce, kReduction };
   // All that changes from event to event.
   struct State {
-    explicit State(size_t n_units) : groups(n_units), kept_by_forward(n_units), backward(n_units) {}
+    explicit State(size_t n_units)
+        : groups(n_units), kept_by_forward(n_units), put_off(n_units), backward(n_units) {}
 
     std::vector<GroupState> groups;
     std::vector<bool> kept_by_forward;
     std::optional<size_t> reducing;  // whose reduction is under way
+    std::vector<PutOff> put_off;
     RootForward root_forward;
     int64_t clock = 0;                       // ticks at the begin and end of each unit's forward
     Spans spans;                             // of root forwards that a backward may follow
@@ -250,6 +258,7 @@ class StepOrder {
   void leave_root_forward();
   bool runs_before(int64_t root_forward, size_t unit) const;
   bool may_be_reduced(size_t unit) const;
+  bool is_due(size_t unit) const;
   void drain_reductions();
   void reduce(size_t unit);
   void finish_reduction_under_way();

@@ -259,9 +259,12 @@ void StepOrder::reduce(size_t unit) {
     return;
   }
   if (!settings(unit).requires_gradient_sync) {
+    state_.put_off[unit] = PutOff::kReduction;
     next_.push_back({ActionKind::kAccumulate, unit});
     return;
   }
+  const bool is_partial = units_[unit].has_replicas && !settings(unit).requires_all_reduce;
+  state_.put_off[unit] = is_partial ? PutOff::kAllReduce : PutOff::kNothing;
   finish_reduction_under_way();
   next_.push_back({ActionKind::kReduce, unit});
   state_.reducing = unit;
@@ -318,6 +321,33 @@ StepOrder::Actions StepOrder::finish_step() {
   finish_reduction_under_way();
   forget_forwards();
   return take();
+}
+
+bool StepOrder::is_due(size_t unit) const {
+  const GroupSettings& now = settings(unit);
+  switch (state_.put_off[unit]) {
+    case PutOff::kNothing:
+      return false;
+    case PutOff::kAllReduce:
+      return now.requires_gradient_sync && now.requires_all_reduce;
+    case PutOff::kReduction:
+      return now.requires_gradient_sync;
+  }
+  return false;
+}
+
+StepOrder::Actions StepOrder::finalize_backward() {
+  for (size_t i = units_.size(); i-- > 0;) {
+    if (is_due(i)) {
+      reduce(i);
+    }
+  }
+  return finish_step();
+}
+
+void StepOrder::forget_reductions() {
+  state_.reducing.reset();
+  state_.put_off.assign(units_.size(), PutOff::kNothing);
 }
 
 }  // namespace fsdp2::fsdp

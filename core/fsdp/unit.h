@@ -95,6 +95,9 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void set_reduce_unused_parameters(bool flag, bool recurse = true);
   void set_is_last_backward(bool flag) { scheduler().set_is_last_backward(flag); }
   bool is_last_backward() { return scheduler().is_last_backward(); }
+  // PyTorch's of 2.15, which asks for set_manual_backward_finalization before; here
+  // set_is_last_backward(false) has the same effect on the backwards.
+  void finalize_backward() { scheduler().finalize_backward(); }
   // false: backward does not gather this unit; it raises kWrongState where it needs a parameter of
   // it after all. Counts from the next forward on. Error: kUnsupported if what backward needs
   // cannot be told (saved_tensor_hooks.h).

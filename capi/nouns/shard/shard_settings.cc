@@ -154,6 +154,15 @@ fsdp2_status fsdp2_shard_reshard(fsdp2_shard shard, const char* unit) {
   });
 }
 
+fsdp2_status fsdp2_shard_finalize_backward(fsdp2_shard shard) {
+  return guard(__func__, [&](Call& call) {
+    const auto object = pin(shard);
+    capi::enter_collective(call, *object->module);
+    call.share_failure();
+    object->root->finalize_backward();
+  });
+}
+
 fsdp2_status fsdp2_shard_reset(fsdp2_shard shard) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(shard);

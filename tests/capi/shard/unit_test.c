@@ -86,6 +86,18 @@ static void change_settings(fsdp2_mesh mesh, int rank) {
   EXPECT(stats_of(shard).reduce_scatters == 4);
   EXPECT_OK(fsdp2_shard_get_grad_norm(shard, 2.0, &result.norm));
   EXPECT_NEAR(result.norm, 2 * one_rank.norm, 1e-5);
+  /* The same, where no backward was known to be the last. */
+  EXPECT_OK(fsdp2_shard_zero_grad(shard));
+  EXPECT_OK(fsdp2_shard_set_requires_gradient_sync(shard, NULL, 0, 1));
+  tiny_backward(module);
+  tiny_backward(module);
+  EXPECT_OK(fsdp2_shard_set_requires_gradient_sync(shard, NULL, 1, 1));
+  EXPECT_OK(fsdp2_shard_finalize_backward(shard));
+  EXPECT(stats_of(shard).reduce_scatters == 8);
+  EXPECT_OK(fsdp2_shard_get_grad_norm(shard, 2.0, &result.norm));
+  EXPECT_NEAR(result.norm, 2 * one_rank.norm, 1e-5);
+  EXPECT_OK(fsdp2_shard_finalize_backward(shard)); /* nothing is put off */
+  EXPECT(stats_of(shard).reduce_scatters == 8);
   /* One unit alone. */
   EXPECT_OK(fsdp2_shard_zero_grad(shard));
   EXPECT_OK(fsdp2_shard_set_requires_gradient_sync(shard, "model.layers.1", 0, 0));

@@ -63,6 +63,7 @@ class Steps {
   std::string end_backward(bool last = true) {
     return text(order.end_backward(std::vector<bool>(names_.size()), last));
   }
+  std::string finalize_backward() { return text(order.finalize_backward()); }
   std::string finish_step() { return text(order.finish_step()); }
 
   // A forward through the root, unit 0, that uses the others one after the other.
@@ -83,7 +84,7 @@ class Steps {
                                                ReshardAfterForward reshard) {
     std::vector<StepOrder::Unit> units;
     for (size_t i = 0; i < names.size(); ++i) {
-      units.push_back({names[i], true, reshard, &settings[i], GroupState::kSharded});
+      units.push_back({names[i], true, reshard, &settings[i], GroupState::kSharded, true});
     }
     return units;
   }

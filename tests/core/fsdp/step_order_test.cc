@@ -377,7 +377,7 @@ TEST(StepOrder, ADroppedReductionIsNotWaitedFor) {
   Steps steps({"", "a"});
   steps.order.begin_backward(true, {kAllGrads, kAllGrads});
   steps.gradients_final(1);
-  steps.order.forget_reduction();
+  steps.order.forget_reductions();
   EXPECT_EQ(steps.text(steps.order.finish_reduction()), "");
 }
 

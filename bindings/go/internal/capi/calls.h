@@ -132,6 +132,7 @@
   F(shard_set_requires_gradient_sync, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
   F(shard_set_requires_all_reduce, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
   F(shard_set_is_last_backward, (fsdp2_shard shard, int32_t flag), (shard, flag)) \
+  F(shard_finalize_backward, (fsdp2_shard shard), (shard)) \
   F(shard_get_is_last_backward, (fsdp2_shard shard, int32_t *out), (shard, out)) \
   F(shard_set_reshard_after_forward, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \
   F(shard_set_reshard_after_backward, (fsdp2_shard shard, const char *unit, int32_t flag, int32_t recurse), (shard, unit, flag, recurse)) \

@@ -1474,6 +1474,11 @@ func ShardSetIsLastBackward(shard Shard, flag int32) error {
 	return check(C.fsdp2_go_shard_set_is_last_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), C.int32_t(flag)))
 }
 
+// ShardFinalizeBackward calls fsdp2_shard_finalize_backward.
+func ShardFinalizeBackward(shard Shard) error {
+	return check(C.fsdp2_go_shard_finalize_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard))))
+}
+
 // ShardGetIsLastBackward calls fsdp2_shard_get_is_last_backward.
 func ShardGetIsLastBackward(shard Shard, out *int32) error {
 	return check(C.fsdp2_go_shard_get_is_last_backward(*(*C.fsdp2_shard)(unsafe.Pointer(&shard)), (*C.int32_t)(unsafe.Pointer(out))))

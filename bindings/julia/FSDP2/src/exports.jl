@@ -24,7 +24,7 @@ export call_function, save!
 export Shard, apply_strategy, make_unit!, make_units!, load_values!, get_mesh, get_grad_norm, clip_grad_norm!, get_grad_overflow,
     scale_grad!, cast_parameters!
 export get_units, get_unit, set_requires_gradient_sync!, set_requires_all_reduce!, set_is_last_backward!, get_is_last_backward,
-    set_reshard_after_forward!, set_reshard_after_backward!, set_unshard_in_backward!, set_reduce_unused_parameters!,
+    finalize_backward!, set_reshard_after_forward!, set_reshard_after_backward!, set_unshard_in_backward!, set_reduce_unused_parameters!,
     set_gradient_divide_factor!, set_force_sum_reduction!, set_allocate_memory_from_process_group!, set_forward_prefetch!,
     set_backward_prefetch!, get_forward_prefetch,
     get_backward_prefetch, get_unit_settings, set_unit_settings!, unshard!, wait_unshard, reshard!, reset!, release_buffers!, get_events,

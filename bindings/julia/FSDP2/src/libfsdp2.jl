@@ -1237,6 +1237,10 @@ function fsdp2_shard_set_is_last_backward(shard, flag)
     @ccall libfsdp2.fsdp2_shard_set_is_last_backward(shard::fsdp2_shard, flag::Int32)::fsdp2_status
 end
 
+function fsdp2_shard_finalize_backward(shard)
+    @ccall libfsdp2.fsdp2_shard_finalize_backward(shard::fsdp2_shard)::fsdp2_status
+end
+
 function fsdp2_shard_get_is_last_backward(shard, out)
     @ccall libfsdp2.fsdp2_shard_get_is_last_backward(shard::fsdp2_shard, out::Ptr{Int32})::fsdp2_status
 end

@@ -50,6 +50,14 @@ end
 set_is_last_backward!(shard::Shard, flag::Bool) = check(fsdp2_shard_set_is_last_backward(shard, flag))
 
 """
+    finalize_backward!(shard::Shard)
+
+Ends the backwards of a step by hand: reduces what they have put off for want of gradient sync or all-reduce, and waits for it.
+Collective.
+"""
+finalize_backward!(shard::Shard) = check(fsdp2_shard_finalize_backward(shard))
+
+"""
     get_is_last_backward(shard::Shard)
 """
 get_is_last_backward(shard::Shard) = output(out -> fsdp2_shard_get_is_last_backward(shard, out), Int32) != 0

@@ -107,6 +107,7 @@ end
     set_is_last_backward!(shard, false)
     @test !get_is_last_backward(shard)
     set_is_last_backward!(shard, true)
+    finalize_backward!(shard)
 
     clear_events!(shard)
     unshard!(shard; unit = layers[1], async_op = true)

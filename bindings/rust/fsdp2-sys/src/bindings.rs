@@ -5107,6 +5107,9 @@ extern "C" {
     pub fn fsdp2_shard_set_is_last_backward(shard: fsdp2_shard, flag: i32) -> fsdp2_status;
 }
 extern "C" {
+    pub fn fsdp2_shard_finalize_backward(shard: fsdp2_shard) -> fsdp2_status;
+}
+extern "C" {
     pub fn fsdp2_shard_get_is_last_backward(shard: fsdp2_shard, out: *mut i32) -> fsdp2_status;
 }
 extern "C" {

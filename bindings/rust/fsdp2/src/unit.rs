@@ -206,6 +206,12 @@ impl Shard {
         ffi::check(unsafe { sys::fsdp2_shard_set_is_last_backward(self.raw(), i32::from(flag)) })
     }
 
+    /// Ends the backwards of a step by hand: reduces what they have put off for want of gradient sync or all-reduce, and waits for
+    /// it. Collective.
+    pub fn finalize_backward(&self) -> Result<()> {
+        ffi::check(unsafe { sys::fsdp2_shard_finalize_backward(self.raw()) })
+    }
+
     /// See [`Shard::set_is_last_backward`].
     pub fn is_last_backward(&self) -> Result<bool> {
         ffi::made_flag(|out| unsafe { sys::fsdp2_shard_get_is_last_backward(self.raw(), out) })

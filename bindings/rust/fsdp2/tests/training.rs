@@ -280,6 +280,7 @@ fn units_are_described_steered_and_planned() {
         shard.set_is_last_backward(false)?;
         assert!(!shard.is_last_backward()?);
         shard.set_is_last_backward(true)?;
+        shard.finalize_backward()?;
         shard.set_forward_prefetch("model.layers.0", &[layer])?;
         shard.set_backward_prefetch(layer, &["model.layers.0"])?;
         assert_eq!(shard.forward_prefetch("model.layers.0")?, [index]);

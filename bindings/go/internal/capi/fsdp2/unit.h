@@ -52,6 +52,12 @@ FSDP2_CALL fsdp2_shard_set_requires_all_reduce(fsdp2_shard shard, const char* un
  * the last reduction nor forgets the order of forwards, because more backwards follow. Applies to
  * the whole tree. */
 FSDP2_CALL fsdp2_shard_set_is_last_backward(fsdp2_shard shard, int32_t flag);
+/* [c] Ends the backwards of a step by hand, for a caller who learns only after a backward that no
+ * other will follow (data that end, the schedule of a pipeline). It reduces what backwards have put
+ * off for want of gradient sync or all-reduce, of the units that have these switched on by now,
+ * waits for every reduction and forgets the order of forwards. Where nothing was put off, it
+ * reduces nothing. FSDP2_E_WRONG_STATE from inside of a forward or backward. */
+FSDP2_CALL fsdp2_shard_finalize_backward(fsdp2_shard shard);
 /* Returns what fsdp2_shard_set_is_last_backward has set, and 1 before that. */
 FSDP2_CALL fsdp2_shard_get_is_last_backward(fsdp2_shard shard, int32_t* out);
 /* Sets whether the unit is freed after forward. 1 or 0: as FSDP2_RESHARD_ALWAYS or _NEVER, in place

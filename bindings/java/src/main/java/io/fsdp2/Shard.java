@@ -193,6 +193,14 @@ public final class Shard extends Handle {
     use(id -> Raw.fsdp2_shard_set_is_last_backward(id, flag ? 1 : 0));
   }
 
+  /**
+   * Ends the backwards of a step by hand: reduces what they have put off for want of gradient sync
+   * or all-reduce, and waits for it. Collective.
+   */
+  public void finalizeBackward() {
+    use(Raw::fsdp2_shard_finalize_backward);
+  }
+
   /** What {@link #setIsLastBackward} has set. */
   public boolean getIsLastBackward() {
     int[] out = new int[1];

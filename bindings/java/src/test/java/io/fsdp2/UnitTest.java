@@ -114,6 +114,7 @@ public final class UnitTest {
     layer.setForwardPrefetch();
     shard.setIsLastBackward(true);
     expect(true, shard.getIsLastBackward());
+    shard.finalizeBackward();
     expect((int) shard.getUnitCount(), shard.units().size());
     expect(true, shard.root().getInfo().isRoot());
     expectContains("model.layers.0", shard.describe());
