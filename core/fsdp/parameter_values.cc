@@ -23,14 +23,6 @@ namespace {
 // Rows that are read at a time where only some columns of them are kept.
 constexpr int64_t kBlockBytes = int64_t{16} << 20;
 
-// Under whichever of its names the source knows it.
-const std::string& name_in(nn::ParameterSource& source, const ShardedParam& param) {
-  const std::vector<std::string>& names = param.names();
-  const auto found = std::find_if(names.begin(), names.end(),
-                                  [&](const std::string& name) { return source.contains(name); });
-  return found == names.end() ? param.name() : *found;
-}
-
 // Keeps this rank's columns of a parameter that is sharded on another dim than 0.
 void read_columns(nn::ParameterSource& source, const ShardedParam& param) {
   const ShardLayout& layout = param.layout();
@@ -44,7 +36,7 @@ void read_columns(nn::ParameterSource& source, const ShardedParam& param) {
     std::vector<int64_t> block_shape = shape;
     block_shape[0] = std::min(rows_at_once, shape[0] - row);
     const at::Tensor block = at::empty(block_shape, local.options().device(at::kCPU));
-    source.read(name_in(source, param), shape, row, block);
+    source.read(nn::name_in(source, param.names()), shape, row, block);
     local.narrow(0, row, block_shape[0])
         .copy_(block.narrow(layout.dim, layout.start, layout.length));
   }
@@ -61,7 +53,8 @@ void read_own(nn::ParameterSource& source, const ShardedParam& param) {
     }
   }
   if (layout.dim == 0) {
-    source.read(name_in(source, param), layout.global_shape, layout.start, param.local_values());
+    source.read(nn::name_in(source, param.names()), layout.global_shape, layout.start,
+                param.local_values());
   } else {
     read_columns(source, param);
   }
@@ -136,8 +129,8 @@ void broadcast_parameter(Unit& root, nn::ParameterSource& source, const ShardedP
   const ShardLayout& layout = param.layout();
   const at::Tensor local = param.local_values();
   const at::Tensor whole = at::empty(layout.global_shape, local.options().device(at::kCPU));
-  read_and_broadcast(root.mesh().team(), source, name_in(source, param), layout.global_shape,
-                     whole);
+  read_and_broadcast(root.mesh().team(), source, nn::name_in(source, param.names()),
+                     layout.global_shape, whole);
   if (layout.length > 0) {
     local.copy_(whole.narrow(layout.dim, layout.start, layout.length));
   }

@@ -124,7 +124,7 @@ void materialize(Module& root, ParameterSource& source) {
     }
     MemoryForValues memory(tensor);
     const at::Tensor values = tensor.variable_data();  // a version counter of its own
-    source.read(parameter.names.front(), tensor.sizes(), 0,
+    source.read(name_in(source, parameter.names), tensor.sizes(), 0,
                 values.dim() == 0 ? values.view({1}) : values);
     memory.keep();
   }

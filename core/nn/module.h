@@ -153,7 +153,7 @@ class MemoryForValues {
 };
 
 // Gives every deferred parameter below `root` memory and its values from `source`, each tied
-// parameter once under its first name.
+// parameter once, under its name_in().
 void materialize(Module& root, ParameterSource& source);
 
 // Every parameter below root once, under its first name in registration order, with all its names.

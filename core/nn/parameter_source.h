@@ -36,6 +36,9 @@ class ParameterSource {
                     at::Tensor out) = 0;
 };
 
+// The first of a tied parameter's names that the source has; if it has none, the first of them.
+const std::string& name_in(const ParameterSource& source, const std::vector<std::string>& names);
+
 // The rows that read() is asked for, as a box of the parameter.
 struct ParameterRows {
   std::vector<int64_t> begin;  // in each dim

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,14 +56,11 @@ uint64_t give_module(std::shared_ptr<nn::Module> module,
 // Every parameter is there with its shape: found out now, not when the first rank reads it.
 void check_parameters(const nn::Module& module, nn::ParameterSource& source) {
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
-    const auto& names = parameter.names;
-    const auto found = std::find_if(names.begin(), names.end(),
-                                    [&](const std::string& name) { return source.contains(name); });
     std::vector<int64_t> no_rows = parameter.tensor.sizes().vec();
     if (!no_rows.empty()) {
       no_rows.front() = 0;
     }
-    source.read(found == names.end() ? names.front() : *found, parameter.tensor.sizes(), 0,
+    source.read(nn::name_in(source, parameter.names), parameter.tensor.sizes(), 0,
                 at::empty(no_rows, parameter.tensor.scalar_type()));
   }
 }
