@@ -58,6 +58,7 @@ struct CausalLMConfig {
   bool has_position_table = false;  // positions are rows of it, so there are max_positions of them
   bool draws = false;               // random numbers in training mode, as for dropout
   bool norms_add_one = false;
+  int64_t padding_token = -1;  // -1: there is none
   nn::ComputationLines computation = {};
 };
 
@@ -96,6 +97,7 @@ class CausalLM : public nn::Module,
     return config_.residual_range > 0 ? config_.residual_range : config_.initializer_range;
   }
   double initial_norm_weight() const override { return config_.norms_add_one ? 0 : 1; }
+  int64_t padding_token() const override { return config_.padding_token; }
   std::optional<at::Generator> own_generator() const override;
   nn::ComputationLines computation_lines() const override { return config_.computation; }
   const std::string& config_json() const override { return config_json_; }

@@ -2,6 +2,7 @@
 // means lacks it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/nn/module.h"
@@ -21,6 +22,8 @@ class ConfiguredModel {
   virtual double residual_range() const { return initializer_range(); }
   // What the weights of norms begin with: 0 where 1 is added to them.
   virtual double initial_norm_weight() const = 0;
+  // The token whose row in the table of embeddings begins as zeros; -1: there is none.
+  virtual int64_t padding_token() const { return -1; }
 };
 
 // The module as a ConfiguredModel. Error: kUnsupported if it is none; purpose says what for, as

@@ -233,6 +233,7 @@ std::shared_ptr<nn::Module> make_decoder(const DecoderConfig& config, std::strin
                        config.max_positions, config.initializer_range};
   whole.draws = config.attention_dropout > 0 || config.residual_dropout > 0;
   whole.norms_add_one = config.norms_add_one;
+  whole.padding_token = config.padding_token;
   whole.computation = lines_of(config);
   return std::make_shared<CausalLM>(std::move(whole), std::move(config_json), "model", body, head);
 }

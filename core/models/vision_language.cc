@@ -78,6 +78,7 @@ CausalLMConfig causal_lm_config(const VisionLanguageConfig& config) {
   CausalLMConfig whole{config.kind, config.text.kind("DecoderLayer"), config.text.vocab_size,
                        config.text.max_positions, config.text.initializer_range};
   whole.draws = config.text.attention_dropout > 0;
+  whole.padding_token = config.text.padding_token;
   whole.computation = lines_of(config);
   return whole;
 }

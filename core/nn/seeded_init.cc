@@ -134,11 +134,15 @@ void SeededInit::read(const std::string& name, at::IntArrayRef shape, int64_t fi
     const bool is_residual = ends_with(name, "c_proj.weight");
     read_normal(seed_, name, is_residual ? residual_std_ : std_, shape, first_row, out);
   }
+  if (ends_with(name, "embed_tokens.weight") && padding_token_ >= first_row &&
+      padding_token_ < first_row + out.size(0)) {
+    out[padding_token_ - first_row].zero_();
+  }
 }
 
 std::string SeededInit::mark_of(const std::string& /*name*/) const {
-  return fmt::format("seed {}, standard deviations {} and {}, norms from {}", seed_, std_,
-                     residual_std_, norm_weight_);
+  return fmt::format("seed {}, standard deviations {} and {}, norms from {}, padding token {}",
+                     seed_, std_, residual_std_, norm_weight_, padding_token_);
 }
 
 }  // namespace fsdp2::nn

@@ -6,6 +6,7 @@
 //   name ends in "bias"                                               0
 //   everything else                                normal, mean 0, standard deviation `std`, or
 //                                                  `residual_std` where it ends in "c_proj.weight"
+//   row `padding_token` of "embed_tokens.weight"                     0
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,14 @@ void read_uniform(uint64_t seed, const std::string& name, double bound, at::IntA
 
 class SeededInit : public ParameterSource {
  public:
-  // std: `initializer_range` of config.json.
+  // std: `initializer_range` of config.json. padding_token: -1 for none.
   explicit SeededInit(uint64_t seed, double std = 0.02, double norm_weight = 1,
-                      std::optional<double> residual_std = std::nullopt)
+                      std::optional<double> residual_std = std::nullopt, int64_t padding_token = -1)
       : seed_(seed),
         std_(std),
         norm_weight_(norm_weight),
-        residual_std_(residual_std.value_or(std)) {}
+        residual_std_(residual_std.value_or(std)),
+        padding_token_(padding_token) {}
 
   void read(const std::string& name, at::IntArrayRef shape, int64_t first_row,
             at::Tensor out) override;
@@ -43,6 +45,7 @@ class SeededInit : public ParameterSource {
   double std_;
   double norm_weight_;
   double residual_std_;
+  int64_t padding_token_;
 };
 
 }  // namespace fsdp2::nn

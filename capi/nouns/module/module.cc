@@ -87,9 +87,9 @@ uint64_t module_from_config(const char* json, const fsdp2_module_options* given)
   const at::ScalarType dtype = parameter_dtype(options);
   auto module = models::build(config_of(read_text(json, kMaxConfig, "json"), options), dtype);
   const models::ConfiguredModel& configured = models::configured_model(*module, "json");
-  auto source = std::make_shared<nn::SeededInit>(options.seed, configured.initializer_range(),
-                                                 configured.initial_norm_weight(),
-                                                 configured.residual_range());
+  auto source = std::make_shared<nn::SeededInit>(
+      options.seed, configured.initializer_range(), configured.initial_norm_weight(),
+      configured.residual_range(), configured.padding_token());
   seed_own_generator(*module, options.seed);
   return give_module(std::move(module), std::move(source));
 }

@@ -131,6 +131,15 @@ TEST(Build, BeginsWithNormsThatMultiplyByOne) {
   EXPECT_EQ(first_weight_of_norms("phi3"), 1);
 }
 
+TEST(Build, SaysWhichEmbeddingBeginsAsZeros) {
+  const auto padding_token = [](const Json& changes) {
+    return configured_model(*build_with(changes), "a test").padding_token();
+  };
+  EXPECT_EQ(padding_token({{"model_type", "gemma"}}), 0);
+  EXPECT_EQ(padding_token({{"model_type", "qwen3"}, {"pad_token_id", 7}}), 7);
+  EXPECT_EQ(padding_token(Json::object()), -1);
+}
+
 TEST(Build, TiesTheHeadToTheEmbedding) {
   const auto model = build_with({{"tie_word_embeddings", true}});
   const auto parameters = nn::named_unique_parameters(*model);

@@ -97,6 +97,18 @@ TEST(SeededInit, NormsMayBeginWithAnotherNumber) {
   EXPECT_TRUE(out.eq(0).all().item<bool>());
 }
 
+TEST(SeededInit, TheEmbeddingOfPaddingIsZeroOnTheRankThatHasItsRow) {
+  const SeededInit source(7, 0.02, 1, std::nullopt, /*padding_token=*/5);
+  const char* table = "model.embed_tokens.weight";
+  at::Tensor whole = rows(SeededInit(7), 0, kRows, table);
+  whole[5].zero_();
+  EXPECT_TRUE(rows(source, 0, kRows, table).equal(whole));
+  EXPECT_TRUE(rows(source, 0, 5, table).equal(whole.narrow(0, 0, 5)));
+  EXPECT_TRUE(rows(source, 5, 3, table).equal(whole.narrow(0, 5, 3)));
+  EXPECT_TRUE(rows(source, 6, 3, table).equal(whole.narrow(0, 6, 3)));
+  EXPECT_TRUE(rows(source, 0, kRows).equal(rows(SeededInit(7), 0, kRows)));
+}
+
 TEST(SeededInit, OtherDtypesGetTheRoundedValues) {
   const SeededInit source(7);
   const at::Tensor half = rows(source, 3, 20, "layer.weight", at::kBFloat16);
