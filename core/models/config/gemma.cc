@@ -8,6 +8,9 @@ namespace fsdp2::models {
 
 DecoderConfig read_gemma_decoder_config(const ConfigReader& config, std::string family,
                                         const UsualValues& usual, const RopeRules& rope) {
+  FSDP2_CHECK(!config.boolean("use_bidirectional_attention", false), Code::kUnsupported,
+              "config.json: \"use_bidirectional_attention\" true is not supported; supported: "
+              "false");
   DecoderConfig decoder = read_decoder_config(config, std::move(family), usual, rope);
   decoder.norms_add_one = true;
   decoder.embedding_scale = std::sqrt(static_cast<double>(decoder.hidden_size));

@@ -7,13 +7,10 @@ namespace fsdp2::models {
 
 namespace {
 
-void refuse_other_gemma3(const ConfigReader& config) {
+void refuse_score_cap(const ConfigReader& config) {
   FSDP2_CHECK(!config.has("attn_logit_softcapping"), Code::kUnsupported,
               "config.json: \"attn_logit_softcapping\" {} is not supported; supported: null",
               config.number("attn_logit_softcapping", 0.0));
-  FSDP2_CHECK(!config.boolean("use_bidirectional_attention", false), Code::kUnsupported,
-              "config.json: \"use_bidirectional_attention\" true is not supported; supported: "
-              "false");
 }
 
 // With a base of its own and no scaling, unless "rope_parameters" says it by the type of the layer;
@@ -38,7 +35,7 @@ nn::RotaryOptions read_sliding_rope(const ConfigReader& config, const DecoderCon
 // make; five of six layers slide, with a rope of their own.
 DecoderConfig read_gemma3_text_config(const ConfigReader& config) {
   constexpr int64_t kUsualPattern = 6;
-  refuse_other_gemma3(config);
+  refuse_score_cap(config);
   UsualValues usual;
   usual.kv_heads = 4;
   usual.head_dim = 256;

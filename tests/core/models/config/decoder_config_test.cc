@@ -212,12 +212,18 @@ TEST(DecoderConfig, RefusesWhatGemma3DoesNotHaveHere) {
                      read_gemma3_text_config);
   expect_refused({{"final_logit_softcapping", 0}}, {"final_logit_softcapping", "above 0"},
                  read_gemma3_text_config);
-  expect_unsupported({{"use_bidirectional_attention", true}}, {"use_bidirectional_attention"},
-                     read_gemma3_text_config);
   expect_refused({{"sliding_window", nullptr}}, {"sliding_window", "found null"},
                  read_gemma3_text_config);
   expect_refused({{"query_pre_attn_scalar", 0}}, {"query_pre_attn_scalar", "above 0"},
                  read_gemma3_text_config);
+}
+
+TEST(DecoderConfig, RefusesGemmasWhoseTokensSeeThoseBehindThem) {
+  for (Read* read : {read_gemma_config, read_gemma2_config, read_gemma3_text_config}) {
+    expect_unsupported({{"use_bidirectional_attention", true}}, {"use_bidirectional_attention"},
+                       read);
+    read_with({{"use_bidirectional_attention", nullptr}}, read);
+  }
 }
 
 TEST(DecoderConfig, TakesThePaddingTokenAsTransformers) {
