@@ -99,8 +99,8 @@ std::vector<double> read_factors(const ConfigReader& rope, const std::string& ke
   return factors;
 }
 
-// The trained context stands beside max_position_embeddings (Phi-3), or in the newer
-// rope_parameters; their ratio is then the factor, unless it is given.
+// The trained context stands beside max_position_embeddings (Phi-3), and their ratio is then the
+// factor, or it is one of the newer rope_parameters, which may have a factor as well.
 nn::LongRopeScaling read_longrope_scaling(const ConfigReader& config, const ConfigReader& rope,
                                           int64_t head_dim, int64_t max_positions,
                                           int64_t usual_original) {
@@ -112,9 +112,9 @@ nn::LongRopeScaling read_longrope_scaling(const ConfigReader& config, const Conf
   scaling.original_max_positions =
       place.size(kOriginal, kMaxPositions, usual_original > 0 ? usual_original : max_positions);
   const auto original = static_cast<double>(scaling.original_max_positions);
-  const bool is_told = place.has(kOriginal) || usual_original > 0;
-  const double ratio = is_told ? static_cast<double>(max_positions) / original : 1.0;
-  const double factor = rope.positive("factor", ratio);
+  const double ratio = static_cast<double>(max_positions) / original;
+  const bool is_ratio = config.has(kOriginal) || usual_original > 0;
+  const double factor = is_ratio ? ratio : rope.positive("factor", ratio);
   const double usual =
       factor <= 1 || original <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
   scaling.attention_factor = rope.positive("attention_factor", usual);

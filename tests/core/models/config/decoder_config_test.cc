@@ -320,22 +320,6 @@ TEST(RopeConfig, StretchesThePositionsThatTheModelWasTrainedWith) {
   EXPECT_EQ(positions({{"rope_type", "linear"}, {"factor", 2.0}}), 4096);
 }
 
-// As transformers 5 writes what it has read of an older file without the trained context.
-TEST(RopeConfig, OfLongropeTakesAGivenFactorBeforeTheRatioOfContexts) {
-  Json scaling = {{"rope_type", "longrope"},
-                  {"short_factor", {1.0, 2.0}},
-                  {"long_factor", {3.0, 4.0}},
-                  {"original_max_position_embeddings", 2048}};
-  const auto attention_factor = [&] {
-    const nn::RotaryOptions rope =
-        read_with({{"rope_parameters", scaling}, {"max_position_embeddings", 4096}}).rope;
-    return std::get<nn::LongRopeScaling>(rope.scaling).attention_factor;
-  };
-  EXPECT_EQ(attention_factor(), std::sqrt(1 + std::log(2.0) / std::log(2048.0)));
-  scaling["factor"] = 4.0;
-  EXPECT_EQ(attention_factor(), std::sqrt(1 + std::log(4.0) / std::log(2048.0)));
-}
-
 // Those of transformers 4.57: 4096 positions where the key is left out.
 TEST(RopeConfig, OfPhi3IsLongropeByItsThreeNames) {
   Json scaling = {{"short_factor", {1.0, 2.0}}, {"long_factor", {3.0, 4.0}}};
@@ -350,6 +334,24 @@ TEST(RopeConfig, OfPhi3IsLongropeByItsThreeNames) {
   }
   expect_unsupported({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
                      {"linear", "default, longrope"}, read_phi3_config);
+}
+
+// The newer transformers write both into rope_parameters.
+TEST(RopeConfig, OfLongropeTakesAFactorBesideTheTrainedContext) {
+  Json rope = {{"rope_type", "longrope"},
+               {"short_factor", {1.0, 2.0}},
+               {"long_factor", {3.0, 4.0}},
+               {"original_max_position_embeddings", 32}};
+  const auto attention_factor = [&](const Json& further) {
+    Json changes = {{"rope_parameters", rope}};
+    changes.update(further);
+    return std::get<nn::LongRopeScaling>(read_with(changes).rope.scaling).attention_factor;
+  };
+  EXPECT_EQ(attention_factor(Json::object()), 1);
+  rope["factor"] = 4.0;
+  EXPECT_EQ(attention_factor(Json::object()), std::sqrt(1 + std::log(4.0) / std::log(32.0)));
+  EXPECT_EQ(attention_factor({{"original_max_position_embeddings", 16}}),
+            std::sqrt(1 + std::log(2.0) / std::log(16.0)));
 }
 
 TEST(RopeConfig, WithMistakesNamesTheNestedKey) {
