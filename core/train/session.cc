@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -76,10 +77,31 @@ void warn_of_one_unit(const nn::Module& root, const ShardOptions& options, const
   }
 }
 
+// The first name of a tied parameter that the weights have gives its values. What cannot be read
+// here is no reason to fail: the values have been.
+void warn_of_untied(const std::vector<std::string>& names, const nn::ParameterSource& source) {
+  std::vector<std::string> there;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(there),
+               [&](const std::string& name) { return source.contains(name); });
+  try {
+    for (size_t i = 1; i < there.size(); ++i) {
+      if (source.mark_of(there[i]) != source.mark_of(there[0])) {
+        log(LogLevel::kWarning, "checkpoint",
+            "{} among the weights is not used, since the model ties it to {}, which has other "
+            "values or another dtype; see whether config.json is that of these weights",
+            there[i], there[0]);
+      }
+    }
+  } catch (const Error& error) {
+    log(LogLevel::kWarning, "checkpoint", "a tie was not compared: {}", error.message());
+  }
+}
+
 void warn_of_unused(const nn::Module& module, const nn::ParameterSource& source) {
   std::vector<std::string> names;
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(module)) {
     names.insert(names.end(), parameter.names.begin(), parameter.names.end());
+    warn_of_untied(parameter.names, source);
   }
   const std::vector<std::string> unused = source.unused(names);
   if (!unused.empty()) {
@@ -153,12 +175,9 @@ std::string Session::values_text(fsdp::LoadFrom from) const {
     return text;
   }
   for (const nn::NamedParameter& parameter : nn::named_unique_parameters(*module_)) {
-    const auto& names = parameter.names;
-    const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
-      return source_->contains(name);
-    });
-    if (found != names.end()) {
-      text += fmt::format("values of {}={}\n", *found, source_->mark_of(*found));
+    const std::string& name = nn::name_in(*source_, parameter.names);
+    if (source_->contains(name)) {
+      text += fmt::format("values of {}={}\n", name, source_->mark_of(name));
     }
   }
   return text;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,8 +46,14 @@ class Sevens : public nn::ParameterSource {
     return unused;
   }
 
+  std::string mark_of(const std::string& name) const override {
+    const auto mark = marks.find(name);
+    return mark == marks.end() ? "seven" : mark->second;
+  }
+
   int reads = 0;
   std::vector<std::string> further;  // tensors that it holds, those of the module among them
+  std::map<std::string, std::string> marks;  // of tensors that are not as the others
 
  private:
   int left_;
@@ -115,15 +122,14 @@ TEST(Session, UnitsAndThenTheWholeAreSharded) {
 
 // What two ranks are warned of that shard a stack by these options.
 std::vector<std::string> warnings_of(const ShardOptions& options, int ranks = 2,
-                                     const std::vector<std::string>& further = {}) {
+                                     const Sevens& values = Sevens(),
+                                     const TinyStackOptions& stack = {}) {
   std::vector<std::string> warnings;
   set_log_sink(LogLevel::kWarning,
                [&](const LogRecord& record) { warnings.push_back(record.message); });
   run_ranks(ranks, [&](const std::shared_ptr<World>& world) {
     const LogScope scope;
-    const auto source = std::make_shared<Sevens>();
-    source->further = further;
-    Job(world, {}, source).shard(options);
+    Job(world, stack, std::make_shared<Sevens>(values)).shard(options);
   });
   set_log_sink(LogLevel::kWarning, {});
   return warnings;
@@ -153,12 +159,31 @@ TEST(Session, AWholeOfOneUnitIsToldWithTheRemedyUnlessAskedFor) {
 }
 
 TEST(Session, WeightsThatNoParameterTakesAreToldOnce) {
+  Sevens values;
+  values.further = {"block0.in.weight", "block7.in.weight", "head"};
   EXPECT_EQ(
-      warnings_of(wrapping({"block0"}), 2, {"block0.in.weight", "block7.in.weight", "head"}),
+      warnings_of(wrapping({"block0"}), 2, values),
       std::vector<std::string>{
           "tensors among the weights are not used, since the model has no such parameter (2): "
           "block7.in.weight, head; see whether config.json is that of these weights"});
-  EXPECT_TRUE(warnings_of(wrapping({"block0"}), 2, {"block0.in.weight"}).empty());
+  values.further = {"block0.in.weight"};
+  EXPECT_TRUE(warnings_of(wrapping({"block0"}), 2, values).empty());
+}
+
+TEST(Session, WeightsOfATieThatDifferAreToldOnce) {
+  TinyStackOptions tied;
+  tied.inner = tied.width;
+  tied.tied = true;
+  Sevens values;
+  EXPECT_TRUE(warnings_of(wrapping({"block0"}), 2, values, tied).empty());
+  values.marks["block2.out.weight"] = "eight";
+  EXPECT_EQ(warnings_of(wrapping({"block0"}), 2, values, tied),
+            std::vector<std::string>{
+                "block2.out.weight among the weights is not used, since the model ties it to "
+                "embedding, which has other values or another dtype; see whether config.json is "
+                "that of these "
+                "weights"});
+  EXPECT_TRUE(warnings_of(wrapping({"block0"}), 2, values).empty());
 }
 
 TEST(Session, WhatIsShardedIsNotShardedAgain) {
