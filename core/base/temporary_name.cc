@@ -2,19 +2,34 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
+#include <string>
 #include <system_error>
 #include <vector>
+
+#include "core/base/text_hash.h"
 
 namespace fsdp2 {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+// What counts the numbers of processes: a container, or a machine since it was started.
+uint32_t hash_of_counter() {
+  std::string machine;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
+  struct stat container{};
+  ::stat("/proc/self/ns/pid", &container);
+  return static_cast<uint32_t>(hash_of_text(machine + std::to_string(container.st_ino)));
+}
 
 void remove_names_with(const std::string& part, const fs::path& directory, bool at_begin) {
   std::error_code error;
@@ -39,14 +54,15 @@ bool is_locked(const std::string& path) noexcept {
   if (file < 0) {
     return false;
   }
-  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  // Shared, which NFS has for what is open to read, and which others that ask may have, too.
+  const bool locked = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(file);
   return locked;
 }
 
 std::string process_mark(pid_t process) {
   std::ostringstream mark;
-  mark << std::hex << process << '-';
+  mark << std::hex << process << '-' << hash_of_counter() << '-';
   return mark.str();
 }
 

@@ -10,17 +10,17 @@ namespace fsdp2 {
 
 inline constexpr char kTemporary[] = ".tmp-";
 
-// "1a2b-", with which the rest of such a name begins.
+// "1a2b-9c3f0d81-", with which the rest of such a name begins: the number of a process, and a mark
+// of the container or machine that counts it, as others may share the directory.
 std::string process_mark(pid_t process);
 
-// Whether a process that lives holds a lock (flock) on the file or directory. On a volume of
-// several machines or containers, processes of theirs may have the same number. False if it cannot
-// be read.
+// Whether a process that lives, here or on another machine that has the volume, holds a lock
+// (flock, LOCK_EX) on the file or directory. False if it cannot be read.
 bool is_locked(const std::string& path) noexcept;
 
 // Removes what a process that has ended has left of what it wrote to `path`: beside that and, where
 // it is a directory, in it. A symbolic link stands for what it points to. What is locked (flock) is
-// another's whose process has the same number, and stays, as does what cannot be removed.
+// of a newer process with the same number, and stays, as does what cannot be removed.
 void remove_temporaries(const std::string& path, pid_t process) noexcept;
 
 }  // namespace fsdp2
