@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/formats/replaced_file.h"
 #include "core/ckpt/ranks/broadcast_source.h"
 #include "core/ckpt/ranks/full_state_dict.h"
 #include "core/ckpt/state/memory_source.h"
@@ -78,6 +79,7 @@ void check_replaceable(const std::string& path, const SaveOptions& options) {
       break;
     default:
       static_cast<void>(resolve_file(path));
+      ckpt::check_may_replace_file(path);
   }
 }
 

@@ -98,20 +98,8 @@ void try_directory(const std::string& flag, const std::string& path, const fs::p
   }
 }
 
-// What appears whole takes the place of what a link points to, and of a file alone.
-void check_place_of_file(const std::string& flag, const std::string& path) {
-  std::error_code error;
-  if (fs::is_symlink(path, error) && !fs::exists(path, error)) {
-    throw Failure(flag + " " + path + ": nothing can be made there: " + reason(path, error));
-  }
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
-    throw Failure(flag + " " + path +
-                  ": is a device, a pipe or a socket, expected a file or nothing");
-  }
-}
-
-// Checks a file that is written in place if it exists, and otherwise appears whole.
-void check_file(const std::string& flag, const std::string& path, bool in_place) {
+// Checks a file that is written in place if it exists.
+void check_file(const std::string& flag, const std::string& path) {
   std::error_code error;
   if (path.empty()) {
     return;
@@ -119,17 +107,11 @@ void check_file(const std::string& flag, const std::string& path, bool in_place)
   if (fs::is_directory(path, error)) {
     throw Failure(flag + " " + path + ": is a directory");
   }
-  if (in_place && fs::exists(path, error)) {
+  if (fs::exists(path, error)) {
     need_writable(flag, path, path);
     return;
   }
-  if (!in_place) {
-    check_place_of_file(flag, path);
-  }
   need_folder(flag, path, folder_of(path));
-  if (!in_place) {
-    try_directory(flag, path, place_beside(path));
-  }
 }
 
 // Checks a directory that is created if it is missing, with its parents.
@@ -146,8 +128,8 @@ void check_directory(const std::string& flag, const std::string& path) {
   try_directory(flag, path, fs::absolute(path, error));
 }
 
-// Checks a directory that appears whole: that it can be made, and that what is there is of the same
-// kind, since nothing else may be replaced.
+// Checks what appears whole: that it can be made, and that what is there is of the same kind, since
+// nothing else may be replaced.
 void check_replaced(const std::string& flag, const std::string& path, int32_t format,
                     const std::string& advice = "") {
   if (path.empty()) {
@@ -161,12 +143,29 @@ void check_replaced(const std::string& flag, const std::string& path, int32_t fo
   try_directory(flag, path, place_beside(path));
 }
 
+int32_t full_format(const std::string& path) {
+  return config::is_torch_file(path) ? FSDP2_CHECKPOINT_PTH : FSDP2_CHECKPOINT_SAFETENSORS;
+}
+
+// Checks a file that appears whole, in the place of what a link points to.
+void check_full_weights(const std::string& flag, const std::string& path) {
+  std::error_code error;
+  if (path.empty()) {
+    return;
+  }
+  if (fs::is_symlink(path, error) && !fs::exists(path, error)) {
+    throw Failure(flag + " " + path + ": nothing can be made there: " + reason(path, error));
+  }
+  need_folder(flag, path, folder_of(path));
+  check_replaced(flag, path, full_format(path));
+}
+
 }  // namespace
 
 void check_outputs(const TrainOptions& options) {
-  check_file("--metrics", options.metrics, true);
-  check_file("--metrics-csv", options.metrics_csv, true);
-  check_file("--full-state-dict", options.full_state_dict, false);
+  check_file("--metrics", options.metrics);
+  check_file("--metrics-csv", options.metrics_csv);
+  check_full_weights("--full-state-dict", options.full_state_dict);
   check_directory("--tensorboard", options.tensorboard);
   check_directory("--save-pretrained", options.save_pretrained);
   check_directory("--save-dir", options.save_dir);
@@ -193,9 +192,7 @@ void write_outputs(const TrainOptions& options, const Mesh& mesh, const Shard& s
     check(fsdp2_checkpoint_save(shard.get(), {}, {}, {}, path.c_str(), &save));
   };
   if (!options.full_state_dict.empty()) {
-    write(options.full_state_dict, config::is_torch_file(options.full_state_dict)
-                                       ? FSDP2_CHECKPOINT_PTH
-                                       : FSDP2_CHECKPOINT_SAFETENSORS);
+    write(options.full_state_dict, full_format(options.full_state_dict));
   }
   if (!options.save_pretrained.empty()) {
     write(options.save_pretrained, FSDP2_CHECKPOINT_MODEL_DIRECTORY);

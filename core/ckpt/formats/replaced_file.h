@@ -1,4 +1,4 @@
-// What a file that a conversion writes would take the place of.
+// What a checkpoint in one file would take the place of.
 #pragma once
 
 #include <string>

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/formats/replaced_file.h"
 #include "core/ckpt/ranks/rank_exchange.h"
 #include "core/ckpt/state/state_names.h"
 #include "core/ckpt/state/state_source.h"
@@ -49,6 +50,7 @@ std::unique_ptr<FullWriter> make_writer(const std::string& path, CheckpointForma
                                         const std::vector<ModelTensor>& tensors,
                                         std::vector<TensorSpec> plan,
                                         const FullWriterOptions& options) {
+  check_may_replace_file(path);
   if (format != CheckpointFormat::kPth) {
     return make_full_writer(path, format, std::move(plan), options);
   }

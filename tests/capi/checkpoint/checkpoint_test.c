@@ -244,6 +244,35 @@ static void what_is_in_the_way_can_be_asked_for(void) {
   end_lone_job(&job);
 }
 
+static void full_weights_replace_no_part_of_a_checkpoint_and_no_other_file(void) {
+  const char* const refused[2] = {"parts/fsdp_sharded_cpt0_rank0.pth", "tokens.bin"};
+  const char* const why[2] = {"is a part of", "is neither a file of torch.save nor safetensors"};
+  struct job job = start_lone_job();
+  fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
+  FILE* tokens = fopen(temporary_path("tokens.bin"), "w");
+  int i;
+  if (EXPECT(tokens != NULL)) {
+    fputs("tokens", tokens);
+    fclose(tokens);
+  }
+  options.format = FSDP2_CHECKPOINT_PTH_PER_RANK;
+  EXPECT_OK(fsdp2_checkpoint_save(job.shard, (fsdp2_optimizer){0}, (fsdp2_step){0},
+                                  (fsdp2_loader){0}, temporary_path("parts"), &options));
+  options.format = FSDP2_CHECKPOINT_PTH;
+  for (i = 0; i < 2; ++i) {
+    const char* path = temporary_path(refused[i]);
+    EXPECT_STATUS(fsdp2_checkpoint_save_full(job.shard, path), FSDP2_E_IO);
+    EXPECT_MESSAGE(why[i]);
+    EXPECT_STATUS(
+        fsdp2_checkpoint_save(job.shard, job.optimizer, job.step, job.loader, path, &options),
+        FSDP2_E_IO);
+    EXPECT_STATUS(fsdp2_checkpoint_check_path(path, &options), FSDP2_E_IO);
+    EXPECT_MESSAGE(why[i]);
+  }
+  EXPECT_OK(fsdp2_checkpoint_verify(temporary_path("parts")));
+  end_lone_job(&job);
+}
+
 static void the_newest_of_a_series_is_found(void) {
   struct job job = start_lone_job();
   fsdp2_save_options options = FSDP2_SAVE_OPTIONS_INIT;
@@ -380,6 +409,7 @@ int main(void) {
   RUN(an_export_in_bf16_says_so_in_config_and_weights);
   RUN(what_is_there_is_replaced_unless_that_is_ruled_out);
   RUN(what_is_in_the_way_can_be_asked_for);
+  RUN(full_weights_replace_no_part_of_a_checkpoint_and_no_other_file);
   RUN(the_newest_of_a_series_is_found);
   RUN(memory_for_saves_is_made_once_and_ahead);
   RUN(misuse_is_told);

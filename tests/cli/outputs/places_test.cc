@@ -89,6 +89,9 @@ TEST_F(Places, OfWeightsAreLookedAtBeforeTheFirstStep) {
   };
   EXPECT_THAT(refused("link.pth"), HasSubstr("link.pth is a symbolic link to nowhere.pth, where"));
   EXPECT_THAT(refused("pipe.pth"), HasSubstr("is a device, a pipe or a socket, expected a file"));
+  write_file(path("tokens.bin"), "tokens");
+  EXPECT_THAT(refused("tokens.bin"), HasSubstr("--full-state-dict " + path("tokens.bin") +
+                                               ": is neither a file of torch.save nor"));
 }
 
 TEST_F(Places, OfTokensAreWhatALinkPointsTo) {

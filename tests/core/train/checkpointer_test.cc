@@ -209,7 +209,9 @@ TEST_F(CheckpointerTest, OnlyWhatMayBeReplacedIsReplaceable) {
   EXPECT_ERROR(check_replaceable(full, in_format(CheckpointFormat::kSafetensors)), Code::kIo,
                "is a directory");
   check_replaceable(full, in_format(CheckpointFormat::kPthPerRankDirectory));
-  check_replaceable(file, in_format(CheckpointFormat::kPth));
+  EXPECT_ERROR(check_replaceable(file, in_format(CheckpointFormat::kPth)), Code::kIo,
+               "would be lost");
+  check_replaceable(write("empty", ""), in_format(CheckpointFormat::kPth));
   check_replaceable(path("nothing"), {});
   SaveOptions options = in_format(CheckpointFormat::kPth);
   options.overwrite = false;
