@@ -135,15 +135,30 @@ std::optional<std::string> fault_of_utf8(const std::string& text) {
   return fault.str();
 }
 
-CLI::Option* as_utf8(CLI::Option* option, const std::string& positional) {
+namespace {
+
+// `fault_of` says what is wrong with a value, if anything is.
+template <typename FaultOf>
+CLI::Option* refuse_faults(CLI::Option* option, const FaultOf& fault_of) {
   // Thrown and not returned: CLI11 would put the value, with its bytes, into the message.
-  const auto refuse_others = [option, positional](const std::string& text) -> std::string {
-    if (const std::optional<std::string> fault = fault_of_utf8(text)) {
-      throw UsageError((positional.empty() ? option->get_name() : positional) + ": " + *fault);
+  const auto refuse_others = [option, fault_of](const std::string& text) {
+    if (const std::optional<std::string> fault = fault_of(text)) {
+      throw UsageError(option->get_name() + ": " + *fault);
     }
-    return "";
+    return std::string();
   };
   return option->check(CLI::Validator(refuse_others, ""));
+}
+
+}  // namespace
+
+CLI::Option* as_utf8(CLI::Option* option) { return refuse_faults(option, fault_of_utf8); }
+
+CLI::Option* as_path(CLI::Option* option) {
+  return refuse_faults(option, [](const std::string& text) {
+    return text.empty() ? std::optional<std::string>("expected a path, found an empty text")
+                        : std::nullopt;
+  });
 }
 
 int exit_code_of(const std::string& command, const std::function<int()>& body) {

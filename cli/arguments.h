@@ -62,8 +62,12 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, Number* value,
 std::optional<std::string> fault_of_utf8(const std::string& text);
 
 // Refuses what is not UTF-8, with the option's name: for what goes to the library, which takes
-// nothing else. positional: what help calls an option without a flag. Returns the option.
-CLI::Option* as_utf8(CLI::Option* option, const std::string& positional = "");
+// nothing else. Returns the option.
+CLI::Option* as_utf8(CLI::Option* option);
+
+// Refuses an empty text, likewise: what a shell makes of "$FOLDER" where there is no FOLDER is not
+// to count as if the option were not there.
+CLI::Option* as_path(CLI::Option* option);
 
 // Fills the variables that the options of `app` are bound to. If a flag is given twice, the last
 // one counts; --some_flag is taken as --some-flag. False: help was asked for and has been printed.

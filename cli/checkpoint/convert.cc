@@ -82,12 +82,11 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
       "Converts a checkpoint from any format to another, with one tensor in memory at a time.",
       "fsdp2 convert");
   set_style(app, "FROM TO [OPTIONS]");
-  as_utf8(
-      app.add_option("from", out->from, "Checkpoint to read, or a series, whose newest is read"),
-      "FROM")
+  as_path(as_utf8(app.add_option("FROM", out->from,
+                                 "Checkpoint to read, or a series, whose newest is read")))
       ->required()
       ->option_text("FROM");
-  as_utf8(app.add_option("to", out->to, "File or directory to write"), "TO")
+  as_path(as_utf8(app.add_option("TO", out->to, "File or directory to write")))
       ->required()
       ->option_text("TO");
   app.add_option(
@@ -99,8 +98,9 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
   app.add_flag(
       "--model-only", out->model_only,
       "Leave out all but the model (dcp, pth-per-rank: under \"model\"; pth: a state_dict)");
-  as_utf8(app.add_option("--model-config", out->config,
-                         "For --format model: config.json to write; needed if FROM has none"))
+  as_path(
+      as_utf8(app.add_option("--model-config", out->config,
+                             "For --format model: config.json to write; needed if FROM has none")))
       ->option_text("FILE (FROM's)");
   add_number(app, "--max-file-bytes", &out->max_file_bytes,
              "For --format model: size above which weights are split")

@@ -148,7 +148,7 @@ int inspect(const std::vector<std::string>& arguments) {
       "safetensors files, a model directory.",
       "fsdp2 inspect");
   set_style(app, "PATH [OPTIONS]");
-  as_utf8(app.add_option("path", path, "Checkpoint to list"), "PATH")
+  as_path(as_utf8(app.add_option("PATH", path, "Checkpoint to list")))
       ->required()
       ->option_text("PATH");
   app.add_flag("--json", json, "Print one JSON object");

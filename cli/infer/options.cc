@@ -32,9 +32,9 @@ constexpr char kJob[] =
 
 // Adds --checkpoint, and the flags of the training keys with these names.
 void add_model(CLI::App* app, const std::set<std::string>& names, ModelOptions* model) {
-  as_utf8(app->add_option("--checkpoint", model->checkpoint,
-                          "Take the weights from this checkpoint, of any format, or from the "
-                          "newest of a series"))
+  as_path(as_utf8(app->add_option("--checkpoint", model->checkpoint,
+                                  "Take the weights from this checkpoint, of any format, or from "
+                                  "the newest of a series")))
       ->option_text("TEXT")
       ->group("Model");
   for (const config::Key& key : config::train_keys(&model->plan.options)) {
@@ -94,12 +94,12 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
-  app.add_option("--prompts", o.prompts_file, "File with a prompt on each line")
+  as_path(app.add_option("--prompts", o.prompts_file, "File with a prompt on each line"))
       ->option_text("FILE")
       ->group(group);
-  app.add_option("--records", o.records,
-                 "File of JSON lines, whose records are answered: their messages, or their prompt "
-                 "or text, with the images and videos that they name")
+  as_path(app.add_option("--records", o.records,
+                         "File of JSON lines, whose records are answered: their messages, or their "
+                         "prompt or text, with the images and videos that they name"))
       ->option_text("FILE")
       ->group(group);
   app.add_flag(
@@ -142,7 +142,7 @@ namespace {
 
 void add_file(CLI::App* app, config::PlanRequest* request) {
   const std::string group = "Configuration";
-  as_utf8(app->add_option("FILE", request->file, "YAML file with the configuration"), "FILE")
+  as_path(as_utf8(app->add_option("FILE", request->file, "YAML file with the configuration")))
       ->option_text("YAML file with the configuration, .yaml or .yml, as fsdp2 train reads it")
       ->group("");
   app->add_option("--role", request->role, "Role of the file, if it has several of fsdp2_infer")

@@ -104,7 +104,7 @@ bool parse(const Texts& arguments, config::PlanRequest* request, PlanOptions* o,
                "fsdp2 plan");
   set_style(app, "[FILE.yaml] --model DIR [OPTIONS]");
   *request = config::PlanRequest();
-  app.add_option("FILE", request->file, "YAML file of fsdp2 train")->group("");
+  as_path(app.add_option("FILE", request->file, "YAML file of fsdp2 train"))->group("");
   app.add_option("--role", request->role, "Role of the file, if it has several")
       ->option_text("NAME");
   add_number(app, "--rank", &o->rank, "Rank whose memory is shown")->option_text("N (0)");

@@ -29,16 +29,18 @@ bool parse_tokenize_options(const std::vector<std::string>& arguments, TokenizeO
   CLI::App app("Writes the token file of a text, or of records, for fsdp2 train --tokens.",
                "fsdp2 tokenize");
   set_style(app, "--tokenizer DIR|FILE|bytes (--text FILE | --records FILE) --out FILE [OPTIONS]");
-  as_utf8(app.add_option("--tokenizer", o.tokenizer,
-                         "A tokenizer.json, a model's directory with one, or bytes"))
+  as_path(as_utf8(app.add_option("--tokenizer", o.tokenizer,
+                                 "A tokenizer.json, a model's directory with one, or bytes")))
       ->required()
       ->option_text("TEXT");
-  app.add_option("--text", o.text, "Text to read, as one sequence of tokens")->option_text("FILE");
-  app.add_option("--records", o.records,
-                 "JSON lines to read: text, prompt and response, or messages. Each ends with the "
-                 "token that ends a text; which tokens are answers is not kept")
+  as_path(app.add_option("--text", o.text, "Text to read, as one sequence of tokens"))
       ->option_text("FILE");
-  app.add_option("--out", o.out, "Token file to write, which appears as a whole or not at all")
+  as_path(app.add_option("--records", o.records,
+                         "JSON lines to read: text, prompt and response, or messages. Each ends "
+                         "with the token that ends a text; which tokens are answers is not kept"))
+      ->option_text("FILE");
+  as_path(
+      app.add_option("--out", o.out, "Token file to write, which appears as a whole or not at all"))
       ->required()
       ->option_text("FILE");
   add_number(app, "--vocab-size", &o.vocab_size,

@@ -59,6 +59,11 @@ constexpr char kIgnoredHelp[] =
 const std::set<std::string> kOwn = {"log",   "metrics",     "metrics-csv", "product-engine",
                                     "quiet", "tensorboard", "threads"};
 
+const std::set<std::string> kPaths = {
+    "model",     "model-config", "tokens",      "text",           "records", "tokenizer",
+    "eval-data", "metrics",      "metrics-csv", "tensorboard",    "trace",   "save-pretrained",
+    "save-dir",  "save-best",    "resume",      "full-state-dict"};
+
 template <typename... Visitors>
 struct Overload : Visitors... {
   using Visitors::operator()...;
@@ -403,6 +408,7 @@ std::vector<Key> train_keys(TrainOptions* options) {
   keys.insert(keys.end(), more.begin(), more.end());
   for (Key& key : keys) {
     key.same_on_all_ranks = kOwn.count(key.name) == 0;
+    key.is_path = kPaths.count(key.name) > 0;
   }
   return keys;
 }

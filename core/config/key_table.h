@@ -30,6 +30,7 @@ struct Key {
   std::vector<std::string> choices = {};
   Form form = Form::kText;
   bool same_on_all_ranks = true;
+  bool is_path = false;  // names a file or a directory, or several: no flag may leave it empty
 
   std::string flag() const { return "--" + name; }
   std::string value_text() const;

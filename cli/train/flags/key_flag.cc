@@ -34,16 +34,18 @@ void add_flag(CLI::App* app, const Key& key) {
   const std::string help = help_with_choices(key.help, key.choices);
   const std::string flag = key.flag();
   CLI::Option* option = std::visit(
-      Overload{
-          [&](bool* value) { return app->add_flag(flag, *value, help); },
-          [&](std::string* value) {
-            CLI::Option* const text = app->add_option(flag, *value, help);
-            // The library compares it on all ranks, and opens what it names.
-            return (key.same_on_all_ranks ? as_utf8(text) : text)->option_text(placeholder(key));
-          },
-          [&](auto* value) {
-            return add_number(*app, flag, value, help)->option_text(placeholder(key));
-          }},
+      Overload{[&](bool* value) { return app->add_flag(flag, *value, help); },
+               [&](std::string* value) {
+                 CLI::Option* const text = app->add_option(flag, *value, help);
+                 // The library compares it on all ranks, and opens what it names.
+                 if (key.same_on_all_ranks) {
+                   as_utf8(text);
+                 }
+                 return (key.is_path ? as_path(text) : text)->option_text(placeholder(key));
+               },
+               [&](auto* value) {
+                 return add_number(*app, flag, value, help)->option_text(placeholder(key));
+               }},
       key.value);
   option->group(key.group);
   if (!key.choices.empty()) {

@@ -35,11 +35,11 @@ constexpr char kFooter[] =
 void add_command(CLI::App* app, Command* command) {
   const std::string group = "Configuration";
   // Messages of the library say where a value comes from.
-  as_utf8(app->add_option("FILE", command->plan.file, "YAML file with the configuration"), "FILE")
+  as_path(as_utf8(app->add_option("FILE", command->plan.file, "YAML file with the configuration")))
       ->option_text("YAML file with the configuration, .yaml or .yml")
       ->group("");
-  as_utf8(app->add_option("--fsdp2-config-path", command->fsdp2_config_path,
-                          "That file, by MindSpeed's name for it"))
+  as_path(as_utf8(app->add_option("--fsdp2-config-path", command->fsdp2_config_path,
+                                  "That file, by MindSpeed's name for it")))
       ->option_text("FILE")
       ->group(group);
   app->add_option("--role", command->plan.role, "Role of the file to train, if it has several")

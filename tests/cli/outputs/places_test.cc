@@ -107,5 +107,21 @@ TEST_F(Places, OfTokensAreWhatALinkPointsTo) {
   EXPECT_THAT(dangling.err, HasSubstr("cannot find what this symbolic link points to"));
 }
 
+TEST(EmptyPlaces, AreNamed) {
+  const auto refused = [](const Arguments& arguments) {
+    const Outcome outcome = run(joined({fsdp2_program()}, arguments));
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.err;
+  };
+  const std::string what = ": expected a path, found an empty text\n";
+  EXPECT_EQ(refused({"convert", "", "to"}), "fsdp2 convert: FROM" + what);
+  EXPECT_EQ(refused({"convert", "from", ""}), "fsdp2 convert: TO" + what);
+  EXPECT_EQ(refused({"inspect", ""}), "fsdp2 inspect: PATH" + what);
+  EXPECT_EQ(refused({"tokenize", "--tokenizer", "", "--text", "t", "--out", "o"}),
+            "fsdp2 tokenize: --tokenizer" + what);
+  EXPECT_EQ(refused({"tokenize", "--tokenizer", "bytes", "--text", "t", "--out", ""}),
+            "fsdp2 tokenize: --out" + what);
+}
+
 }  // namespace
 }  // namespace fsdp2::test

@@ -142,6 +142,31 @@ TEST(Places, AreTheSameThroughLinks) {
   EXPECT_EQ(writing_to({"--metrics", "/dev/stdout", "--metrics-csv", "/dev/stderr"}), "");
 }
 
+constexpr char kEmpty[] = ": expected a path, found an empty text";
+
+TEST(EmptyPaths, AreRefusedByTheFlagsOfTraining) {
+  const Texts flags = {"--model",       "--model-config",     "--tokens",    "--text",
+                       "--records",     "--tokenizer",        "--eval-data", "--metrics",
+                       "--metrics-csv", "--tensorboard",      "--trace",     "--save-pretrained",
+                       "--save-dir",    "--full-state-dict",  "--save-best", "--resume",
+                       "FILE",          "--fsdp2-config-path"};
+  for (const std::string& flag : flags) {
+    const Texts empty = flag == "FILE" ? Texts{""} : Texts{flag, ""};
+    EXPECT_EQ(writing_to(empty), flag + kEmpty);
+  }
+  EXPECT_EQ(writing_to({"--save-dir=", "--quiet"}), std::string("--save-dir") + kEmpty);
+  EXPECT_EQ(writing_to({"--sample", "1", "--prompt", ""}), "");
+}
+
+TEST(EmptyPaths, AreRefusedByOtherCommands) {
+  GenerateOptions generate;
+  for (const std::string flag : {"--checkpoint", "--prompts", "--records", "--model"}) {
+    EXPECT_EQ(refusal([&] { parse_generate_options({flag, ""}, &generate); }), flag + kEmpty);
+  }
+  ScoreOptions score;
+  EXPECT_EQ(refusal([&] { parse_score_options({""}, &score); }), std::string("FILE") + kEmpty);
+}
+
 constexpr char kMalformed[] = "x\xffy";
 
 TEST(Utf8, IsAskedForByFlagsOfTrainingThatTheLibraryReads) {
