@@ -1,16 +1,20 @@
 #include "core/comm/meet/rendezvous.h"
 
 #include <fmt/ranges.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/file.h"
 #include "core/comm/meet/meeting_file.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/tcp_store.h"
@@ -200,9 +204,36 @@ StorePtr open_file(const Place& place, Clock::time_point deadline) {
   }
 }
 
+// A process may lack room for them; LibTorch's sockets would try again until the time is over, on
+// all ranks.
+void check_may_open(const Place& place, int files) {
+  std::vector<int> opened;
+  int file = 0;
+  while (static_cast<int>(opened.size()) < files && (file = ::eventfd(0, EFD_CLOEXEC)) >= 0) {
+    opened.push_back(file);
+  }
+  const int error = errno;
+  std::for_each(opened.begin(), opened.end(), ::close);
+  if (file < 0) {
+    throw Error(Code::kIo,
+                fmt::format("rank {} may open {} more files, and needs {} to meet the others ({}): "
+                            "allow it more, as by ulimit -n",
+                            place.rank, opened.size(), files, system_error_text(error)),
+                error);
+  }
+}
+
+int files_to_meet(const Place& place) {
+  constexpr int kOfARank = 2;  // a connection to the store, and one for what ranks say of failures
+  constexpr int kOfTheStore = 9;
+  const bool keeps_store = place.rank == 0 && !place.launcher_hosts_store;
+  return kOfARank + (keeps_store ? kOfTheStore + kOfARank * place.size : 0);
+}
+
 }  // namespace
 
 StorePtr open_store(const Place& place, milliseconds timeout) {
+  check_may_open(place, files_to_meet(place));
   const auto deadline = Clock::now() + timeout;
   return place.meeting == Meeting::kTcp ? open_tcp(place, deadline) : open_file(place, deadline);
 }

@@ -11,7 +11,8 @@
 namespace fsdp2 {
 
 // Opens the store of a job of several processes and waits until all its ranks are there.
-// Errors: kIo (port in use), kComm (no connection), kTimeout (names the ranks that are missing).
+// Errors: kIo (port in use; this process may open too few files), kComm (no connection), kTimeout
+// (names the ranks that are missing).
 c10::intrusive_ptr<c10d::Store> open_store(const Place& place, std::chrono::milliseconds timeout);
 
 // Says in the store that `rank` is here, and waits until all of `ranks` have said so. `look` is

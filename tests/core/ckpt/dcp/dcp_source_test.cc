@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "tests/core/base/few_descriptors.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/ckpt/dcp/dcp_fixture.h"
-#include "tests/core/ckpt/few_descriptors.h"
 
 namespace fsdp2::ckpt {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/core/base/few_descriptors.h"
 #include "tests/core/base/file_fixture.h"
-#include "tests/core/ckpt/few_descriptors.h"
 
 namespace fsdp2::ckpt {
 namespace {

@@ -1,9 +1,10 @@
-// A process that may open few files, as one has that reads a checkpoint of very many ranks.
+// A process that may open few files, for what needs many of them: a checkpoint of very many ranks,
+// connections.
 #pragma once
 
 #include <sys/resource.h>
 
-namespace fsdp2::ckpt {
+namespace fsdp2 {
 
 // While it lives.
 class FewDescriptors {
@@ -21,4 +22,4 @@ class FewDescriptors {
   rlimit before_{};
 };
 
-}  // namespace fsdp2::ckpt
+}  // namespace fsdp2
