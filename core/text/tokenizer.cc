@@ -53,6 +53,7 @@ std::string with_replacements(std::string_view text) {
 
 // As the library has it, such tokens begin where the text does.
 void put_around(std::optional<int64_t> begin, std::optional<int64_t> end, Encoding* encoding) {
+  encoding->behind = end && !encoding->ids.empty() ? 1 : 0;
   if (begin) {
     encoding->ids.insert(encoding->ids.begin(), static_cast<uint32_t>(*begin));
     encoding->begins.insert(encoding->begins.begin(), 0);
@@ -178,7 +179,8 @@ Encoding Tokenizer::encode(std::string_view text, Surround surround) const {
                                           is_surrounded && !around_ ? 1 : 0, &tokens, &error);
   FSDP2_CHECK(is_done != 0, Code::kCorruptData, "{}", taken(error));
   Encoding encoding{{tokens.ids, tokens.ids + tokens.count},
-                    {tokens.begins, tokens.begins + tokens.count}};
+                    {tokens.begins, tokens.begins + tokens.count},
+                    tokens.behind};
   handle_->api.free_tokens(tokens);
   if (is_surrounded && around_) {
     put_around(around_->begin, around_->end, &encoding);

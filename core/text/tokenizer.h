@@ -4,6 +4,7 @@
 // Immutable: any thread may use it, several at once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@ struct SpecialTokens;
 struct Encoding {
   std::vector<uint32_t> ids;
   std::vector<uint64_t> begins;  // of each token: the byte of the text that it begins at
+  size_t behind = 0;             // of them, at the end: what is put behind a text that has tokens
 };
 
 // Whether a text gets the tokens that the tokenizer puts around one, such as a beginning.

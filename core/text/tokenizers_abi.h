@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Counted up by every change of this file that an older one cannot live with. */
-#define FSDP2_TOKENIZERS_ABI 1
+#define FSDP2_TOKENIZERS_ABI 2
 #define FSDP2_TOKENIZERS_GET "fsdp2_tokenizers_get"
 
 typedef struct fsdp2_tokenizers_tokenizer fsdp2_tokenizers_tokenizer;
@@ -31,6 +31,7 @@ typedef struct {
   uint32_t* ids;
   uint64_t* begins; /* of each token: the byte of the text that it begins at */
   size_t count;
+  size_t behind; /* of these, at the end: what the tokenizer puts behind a text that has tokens */
 } fsdp2_tokenizers_tokens;
 
 typedef struct {

@@ -171,18 +171,6 @@ void add_end(const text::Tokenizer& tokenizer, RecordTokens* tokens) {
   }
 }
 
-// Some tokenizers put an end behind every text, and so behind a prompt, which goes on.
-void leave_out_end(const text::Tokenizer& tokenizer, const std::string& text,
-                   RecordTokens* tokens) {
-  const std::vector<uint32_t> own = tokenizer.encode(text, text::Surround::kNo).ids;
-  const auto found = std::find_end(tokens->ids.begin(), tokens->ids.end(), own.begin(), own.end());
-  if (!own.empty() && found != tokens->ids.end()) {
-    const size_t kept = static_cast<size_t>(found - tokens->ids.begin()) + own.size();
-    tokens->ids.resize(kept);
-    tokens->is_answer.resize(kept);
-  }
-}
-
 RecordTokens by_tokenizer(const Record& record, Taken taken, const text::Tokenizer& tokenizer,
                           const std::vector<std::string>& times) {
   const MarkedText marked =
@@ -191,15 +179,16 @@ RecordTokens by_tokenizer(const Record& record, Taken taken, const text::Tokeniz
   const text::Encoding encoding =
       tokenizer.encode(marked.text, record.is_chat ? text::Surround::kNo : text::Surround::kYes);
   const std::vector<bool> learned = marked.learned(times);
+  // Some tokenizers put an end behind every text, and so behind a prompt, which goes on.
+  const bool goes_on = !record.is_chat && taken == Taken::kPrompt;
+  const size_t count = encoding.ids.size() - (goes_on ? encoding.behind : 0);
   RecordTokens tokens;
-  for (size_t i = 0; i < encoding.ids.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const size_t begin = encoding.begins[i];
     tokens.add(encoding.ids[i], begin < learned.size() && learned[begin]);
   }
   if (!record.is_chat && taken == Taken::kRecord) {
     add_end(tokenizer, &tokens);
-  } else if (!record.is_chat) {
-    leave_out_end(tokenizer, marked.text, &tokens);
   }
   return tokens;
 }

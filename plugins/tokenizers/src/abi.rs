@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// What a function may fail with.
 pub type Problem = Box<dyn std::error::Error + Send + Sync>;
@@ -19,6 +19,7 @@ pub struct Tokens {
     ids: *mut u32,
     begins: *mut u64,
     count: usize,
+    behind: usize,
 }
 
 fn give<T>(values: Vec<T>) -> *mut T {
@@ -52,13 +53,14 @@ impl Text {
 }
 
 impl Tokens {
-    /// `ids` and `begins` are of one length.
-    pub fn new(ids: Vec<u32>, begins: Vec<u64>) -> Tokens {
+    /// `ids` and `begins` are of one length, and at least `behind` long.
+    pub fn new(ids: Vec<u32>, begins: Vec<u64>, behind: usize) -> Tokens {
         let count = ids.len();
         Tokens {
             ids: give(ids),
             begins: give(begins),
             count,
+            behind,
         }
     }
 

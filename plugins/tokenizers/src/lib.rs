@@ -113,7 +113,11 @@ unsafe extern "C" fn encode(
             .iter()
             .map(|offsets| offsets.0 as u64)
             .collect();
-        Ok(Tokens::new(encoding.get_ids().to_vec(), begins))
+        let added = encoding.get_special_tokens_mask();
+        let at_end = added.iter().rev().take_while(|mask| **mask == 1).count();
+        // Around an empty text nothing tells where it is.
+        let behind = if at_end < added.len() { at_end } else { 0 };
+        Ok(Tokens::new(encoding.get_ids().to_vec(), begins, behind))
     });
     put(tokens, out)
 }

@@ -164,6 +164,7 @@ TEST(TokenizerRecords, EndThatTheTokenizerPutsThereIsNotOfAPrompt) {
   ASSERT_LT(prompt.size(), whole.ids.size());
   EXPECT_TRUE(std::equal(prompt.begin(), prompt.end(), whole.ids.begin()));
   EXPECT_EQ(std::count(prompt.begin(), prompt.end(), 1U), 0);
+  EXPECT_EQ(tokenizer.encode("the", Surround::kYes).behind, 1U);
   const auto own = prompt_of(R"({"prompt": "the</s>"})");  // that the text itself has
   EXPECT_EQ(std::count(own.begin(), own.end(), 1U), 1);
 }
