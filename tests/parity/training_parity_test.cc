@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -76,6 +77,13 @@ std::unique_ptr<train::Optimizer> optimizer_of(const json& options,
                                   options.at("eps"), options.at("weight_decay")});
 }
 
+train::ScheduleShape schedule_of(const std::string& name) {
+  return std::map<std::string, train::ScheduleShape>{{"constant", train::ScheduleShape::kConstant},
+                                                     {"linear", train::ScheduleShape::kLinear},
+                                                     {"cosine", train::ScheduleShape::kCosine}}
+      .at(name);
+}
+
 train::StepOptions step_options_of(const json& options) {
   train::StepOptions step;
   step.accumulate = options.at("grad_accum");
@@ -83,7 +91,7 @@ train::StepOptions step_options_of(const json& options) {
     step.reduced_last = fsdp::ReducedLast::kAll;
   }
   step.max_grad_norm = options.at("clip");
-  step.schedule.shape = train::schedule_shape(options.at("lr_schedule"));
+  step.schedule.shape = schedule_of(options.at("lr_schedule"));
   step.schedule.steps = options.at("steps");
   step.schedule.warmup_steps = options.at("warmup");
   step.schedule.min_ratio = options.at("min_lr_ratio");

@@ -13,18 +13,6 @@ constexpr double kPi = 3.14159265358979323846;
 
 }  // namespace
 
-ScheduleShape schedule_shape(const std::string& name) {
-  if (name == "constant") {
-    return ScheduleShape::kConstant;
-  }
-  if (name == "linear") {
-    return ScheduleShape::kLinear;
-  }
-  FSDP2_CHECK(name == "cosine", Code::kInvalidArgument,
-              "learning rate schedule: expected constant, linear or cosine, found \"{}\"", name);
-  return ScheduleShape::kCosine;
-}
-
 Schedule::Schedule(const ScheduleOptions& options) : options_(options) {
   FSDP2_CHECK(std::isfinite(options.peak) && options.peak >= 0.0, Code::kInvalidArgument,
               "learning rate: expected a finite number >= 0, found {}", options.peak);

@@ -11,14 +11,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 namespace fsdp2::train {
 
 enum class ScheduleShape { kConstant, kLinear, kCosine };
-
-// "constant", "linear" or "cosine"; kInvalidArgument otherwise.
-ScheduleShape schedule_shape(const std::string& name);
 
 struct ScheduleOptions {
   double peak = 0.0;  // the learning rate; must be set

@@ -96,14 +96,6 @@ TEST(Schedule, DecayWithinTheWarmUpComesAtOnceAfterIt) {
   expect_equal(rates(early, 7), {0.25, 0.5, 0.75, 1.0, 1.0, 0.25, 0.25});
 }
 
-TEST(Schedule, ShapesHaveNames) {
-  EXPECT_EQ(schedule_shape("constant"), ScheduleShape::kConstant);
-  EXPECT_EQ(schedule_shape("linear"), ScheduleShape::kLinear);
-  EXPECT_EQ(schedule_shape("cosine"), ScheduleShape::kCosine);
-  EXPECT_ERROR(schedule_shape("Cosine"), Code::kInvalidArgument,
-               "expected constant, linear or cosine, found \"Cosine\"");
-}
-
 TEST(Schedule, OptionsOutOfRangeAreRefused) {
   const auto refuses = [](const ScheduleOptions& bad, const char* message) {
     EXPECT_ERROR(Schedule{bad}, Code::kInvalidArgument, message);
