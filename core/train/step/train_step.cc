@@ -82,6 +82,24 @@ constexpr const char* kHalfUpdated =
     "; parameters are half updated, as the step updates in backward: load a checkpoint before "
     "anything else";
 
+struct Totals {
+  double square_sum;  // of gradients
+  double losses;
+  double label_sums;
+  double labels;
+  double tokens;
+};
+
+// One all-reduce for everything that the step tells about all ranks.
+Totals sum_over_ranks(Team& team, const Totals& own) {
+  const at::Tensor sums =
+      at::tensor({own.square_sum, own.losses, own.label_sums, own.labels, own.tokens},
+                 at::device(at::kCPU).dtype(at::kDouble));
+  team.control().all_reduce(sums, ReduceOp::kSum).wait();
+  const double* values = sums.const_data_ptr<double>();
+  return {values[0], values[1], values[2], values[3], values[4]};
+}
+
 }  // namespace
 
 TrainStep::TrainStep(std::shared_ptr<nn::Module> module, std::shared_ptr<Optimizer> optimizer,
@@ -235,30 +253,27 @@ TrainStep::Computed TrainStep::compute(const std::vector<std::vector<at::Tensor>
   const double square_sum =
       took_gradients() ? in_backward_->taken().square_sum() : grad_square_sum(root);
   root.scheduler().check_streams();  // all that they have reduced has been read
-  // One all-reduce for everything that the step tells about all ranks.
-  const at::Tensor totals =
-      at::tensor({square_sum, sum_of(losses), sum_of(label_sums), labels.sum_here(),
-                  static_cast<double>(n_first_elements(batch))},
-                 at::device(at::kCPU).dtype(at::kDouble));
-  team.control().all_reduce(totals, ReduceOp::kSum).wait();
-  const double* values = totals.const_data_ptr<double>();
+  const Totals totals =
+      sum_over_ranks(team, {square_sum, sum_of(losses), sum_of(label_sums), labels.sum_here(),
+                            static_cast<double>(n_first_elements(batch))});
   const bool over_labels = options_.loss_mean == LossMean::kTokens;
   Computed computed;
   StepResult& result = computed.result;
   result.step = next_step_;
   result.lr = schedule_.learning_rate(next_step_);
   result.loss_scale = loss_scale();
-  result.grad_norm = std::sqrt(values[0]) / result.loss_scale;
+  result.grad_norm = std::sqrt(totals.square_sum) / result.loss_scale;
   result.mean_over_micro_batches =
-      values[1] / static_cast<double>(team.size() * options_.accumulate);
-  result.mean_over_labels = values[2] / values[3];
+      totals.losses / static_cast<double>(team.size() * options_.accumulate);
+  result.mean_over_labels = totals.label_sums / totals.labels;
   result.loss = over_labels ? result.mean_over_labels : result.mean_over_micro_batches;
   // Ranks that share sequences are given the same.
   const int64_t sequence_ranks = nn::sequence_ranks(*module_);
-  result.n_labels = static_cast<int64_t>(values[3]) / sequence_ranks;
-  result.n_tokens = static_cast<int64_t>(values[4]) / sequence_ranks;
+  result.n_labels = static_cast<int64_t>(totals.labels) / sequence_ranks;
+  result.n_tokens = static_cast<int64_t>(totals.tokens) / sequence_ranks;
   // The sums, as a mean over no labels is NaN without anything being wrong.
-  result.finite = std::isfinite(values[0]) && std::isfinite(values[over_labels ? 2 : 1]);
+  result.finite = std::isfinite(totals.square_sum) &&
+                  std::isfinite(over_labels ? totals.label_sums : totals.losses);
   if (!result.finite) {
     const auto bad =
         took_gradients() ? in_backward_->taken().first_bad() : first_bad_gradient(root);
