@@ -45,7 +45,9 @@ std::vector<at::Tensor> copies_in_fp32(std::initializer_list<at::Tensor> tensors
 }
 
 // What attention on the host asks for: LibTorch's fused, blocks, or widened_attention(). On meta
-// it would take the plain way, whose weights are [B,H,S,S].
+// it would take the plain way, whose weights are [B,H,S,S]. Left out is what each thread has while
+// it works, as a plan knows no number of threads: at most 1.6 MB or, in blocks, some copies of a
+// head's keys, which is below a thousandth of the presets' steps.
 struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
