@@ -22,7 +22,9 @@ abi_argument bad_number(const std::string& type, Random& random);
 // Counts of arrays are made with the array.
 bool is_count(const abi_variable& variable);
 
-// owner: the function or struct that the text is for, since "name" is a name of many things.
+// What good_text draws from; nullptr for an unknown name. owner: the function or struct that the
+// text is for, since "name" is a name of many things.
+const std::vector<std::string>* texts_of(const std::string& owner, const std::string& name);
 std::string good_text(const std::string& owner, const std::string& name, Random& random);
 std::string bad_text(Random& random);
 
