@@ -20,6 +20,8 @@ namespace fsdp2 {
 
 namespace {
 
+constexpr std::chrono::milliseconds kAfterTheTransport{2000};  // whose own errors say more
+
 void check_members(const std::string& name, const std::vector<int>& members, int rank, int size) {
   std::vector<int> sorted = members;
   std::sort(sorted.begin(), sorted.end());
@@ -78,14 +80,30 @@ c10::intrusive_ptr<c10d::Backend> connect_or_tell(
   }
 }
 
+void check_healthy(const FailureNotice& failure) {
+  FSDP2_CHECK(!failure.failed(), Code::kPeerFailed, "a rank failed: {}", failure.text());
+}
+
 // Waits for all members: whoever connects to a rank that has not come would wait for long.
 void meet_members(const std::string& key, const std::vector<int>& members, const Links& links,
                   const FailureNotice& failure) {
   c10d::PrefixStore arrivals(
       key, patient_until(std::chrono::steady_clock::now() + links.timeout, links.store));
-  meet_at(arrivals, links.rank, members, links.timeout, [&] {
-    FSDP2_CHECK(!failure.failed(), Code::kPeerFailed, "a rank failed: {}", failure.text());
-  });
+  meet_at(arrivals, links.rank, members, links.timeout, [&] { check_healthy(failure); });
+}
+
+// Gloo waits five times its time-out for a rank that cannot connect to it, and hears of no failure
+// meanwhile, so it gets a thread of its own.
+c10::intrusive_ptr<c10d::Backend> connect_by_gloo(
+    const std::function<c10::intrusive_ptr<c10d::Backend>()>& connect, const Links& links,
+    const FailureNotice& failure) {
+  const auto deadline = std::chrono::steady_clock::now() + links.timeout + kAfterTheTransport;
+  const auto backend = answer_until(deadline, connect, [&] { check_healthy(failure); });
+  FSDP2_CHECK(backend.has_value(), Code::kTimeout,
+              "not all of its ranks could connect within {:.1f} s: does a firewall between their "
+              "machines let all TCP pass?",
+              std::chrono::duration<double>(links.timeout).count());
+  return *backend;
 }
 
 }  // namespace
@@ -152,7 +170,13 @@ std::shared_ptr<Comm> Team::describe_comm(const std::string& name, const std::ve
         if (links->backend != BackendKind::kFake) {
           meet_members(key, identity.members, *links, failure);
         }
-        return transport(key, identity.rank, static_cast<int>(identity.members.size()));
+        const auto connect_transport = [transport, key, rank = identity.rank,
+                                        size = static_cast<int>(identity.members.size())] {
+          return transport(key, rank, size);
+        };
+        const bool by_gloo =
+            links->backend == BackendKind::kGloo && identity.order == CollectiveOrder::kOnHost;
+        return by_gloo ? connect_by_gloo(connect_transport, *links, failure) : connect_transport();
       });
     };
     auto check =

@@ -28,6 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kShortest{1000};    // for a call after the deadline of a stretch of work
 constexpr milliseconds kLongestPause{10};  // between two looks for a key
+constexpr milliseconds kLook{50};          // from one look while work runs to the next
 
 constexpr char kSilent[] =
     "the store that the ranks meet at does not answer: the process that keeps it (rank 0, or the "
@@ -202,13 +203,19 @@ class PatientStore final : public c10d::Store {
 
 }  // namespace
 
-bool run_until(Deadline deadline, std::function<void()> work) {
+bool run_until(Deadline deadline, std::function<void()> work, const std::function<void()>& look) {
   const BlockedSignal guard(SIGPIPE);  // of this thread, which the new one inherits
   std::packaged_task<void()> task(std::move(work));
   std::future<void> done = task.get_future();
   std::thread(std::move(task)).detach();
-  if (done.wait_until(deadline) != std::future_status::ready) {
-    return false;
+  while (done.wait_until(look ? std::min(deadline, Clock::now() + kLook) : deadline) !=
+         std::future_status::ready) {
+    if (Clock::now() >= deadline) {
+      return false;
+    }
+    if (look) {
+      look();
+    }
   }
   done.get();
   return true;

@@ -15,15 +15,18 @@ namespace fsdp2 {
 using Deadline = std::chrono::steady_clock::time_point;
 
 // Runs `work` in a thread of its own and rethrows what it throws. False if it has not returned by
-// the deadline. Its thread is then left behind, so `work` must own all that it touches.
-bool run_until(Deadline deadline, std::function<void()> work);
+// the deadline. `look` is called between short waits, and may throw. In both cases the thread
+// is left behind, so `work` must own all that it touches.
+bool run_until(Deadline deadline, std::function<void()> work,
+               const std::function<void()>& look = {});
 
 // The same for work with a result; nullopt if it has not returned.
 template <typename Work>
-auto answer_until(Deadline deadline, Work work) -> std::optional<decltype(work())> {
+auto answer_until(Deadline deadline, Work work, const std::function<void()>& look = {})
+    -> std::optional<decltype(work())> {
   const auto answer = std::make_shared<std::optional<decltype(work())>>();
-  const bool came =
-      run_until(deadline, [answer, work = std::move(work)]() mutable { answer->emplace(work()); });
+  const bool came = run_until(
+      deadline, [answer, work = std::move(work)]() mutable { answer->emplace(work()); }, look);
   return came ? std::move(*answer) : std::nullopt;
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 #include "core/base/error.h"
@@ -63,6 +64,16 @@ TEST(Patience, IsTheTimeOutOfWaitsThatAreGivenNone) {
   });
   EXPECT_EQ(store->get_to_str("key"), "value");
   other.join();
+}
+
+TEST(Patience, WithWorkEndsWhenALookThrows) {
+  std::promise<void> over;
+  const auto work = [is_over = over.get_future().share()] { is_over.wait_for(kLong); };
+  const auto start = Clock::now();
+  const auto look = [] { fail(Code::kPeerFailed, "a rank failed"); };
+  EXPECT_EQ(error_of([&] { run_until(start + kLong, work, look); }).code(), Code::kPeerFailed);
+  EXPECT_LT(Clock::now() - start, kLong / 2);
+  over.set_value();
 }
 
 }  // namespace
