@@ -13,6 +13,7 @@
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/place.h"
 #include "core/comm/meet/rendezvous.h"
+#include "core/comm/meet/way.h"
 #include "core/comm/transport/fake_backend.h"
 #include "core/comm/transport/gloo_backend.h"
 #include "core/comm/transport/host_backend.h"
@@ -50,7 +51,8 @@ BackendKind choose_backend(BackendKind asked, const Place& place) {
 c10::intrusive_ptr<c10d::Backend> connect_processes(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size,
                                                     std::chrono::milliseconds timeout,
-                                                    bool one_machine, bool try_memory) {
+                                                    const std::string& own_address,
+                                                    bool try_memory) {
   if (try_memory) {
     if (auto segment = SharedSegment::open(*store, rank, size, timeout)) {
       return make_host_backend(std::move(segment), rank, size);
@@ -58,7 +60,7 @@ c10::intrusive_ptr<c10d::Backend> connect_processes(const c10::intrusive_ptr<c10
     log(LogLevel::kDebug, "comm", "rank {} of a group of {}: no shared memory, using Gloo", rank,
         size);
   }
-  return make_gloo_backend(store, rank, size, timeout, one_machine);
+  return make_gloo_backend(store, rank, size, timeout, own_address);
 }
 
 void add_reach(Links& links, at::Device device, Transport transport, CollectiveOrder order) {
@@ -93,12 +95,15 @@ void meet_as_threads(Links& links, const Place& place) {
   }
 }
 
-void meet_as_processes(Links& links, const Place& place) {
-  links.store = open_store(place, links.timeout);
+// Returns this machine's address for the others.
+std::string meet_as_processes(Links& links, const Place& place) {
+  MeetingPoint met = open_store(place, links.timeout);
+  links.store = std::move(met.store);
   links.patient_store = patient(links.timeout, links.store);
   links.failure = FailureNotice::over_store(
       links.store, place.rank, place.size, links.timeout,
       place.launcher_hosts_store ? StoreKeeper::kLauncher : StoreKeeper::kRankZero);
+  return met.own_address;
 }
 
 // What waits in the store gives up by itself, with the better message.
@@ -110,10 +115,10 @@ c10::intrusive_ptr<c10d::Store> own_store(const c10::intrusive_ptr<c10d::Store>&
 }
 
 // Ranks as threads that ask for Gloo, and whoever asks for it by name, get it.
-void connect_over_store(Links& links, const Place& place, bool try_memory) {
-  add_host(links, [store = links.store, timeout = links.timeout, one_machine = place.one_machine(),
-                   try_memory](const std::string& key, int rank, int size) {
-    return connect_processes(own_store(store, key, timeout), rank, size, timeout, one_machine,
+void connect_over_store(Links& links, const std::string& own_address, bool try_memory) {
+  add_host(links, [store = links.store, timeout = links.timeout, own_address, try_memory](
+                      const std::string& key, int rank, int size) {
+    return connect_processes(own_store(store, key, timeout), rank, size, timeout, own_address,
                              try_memory);
   });
 }
@@ -126,12 +131,16 @@ void meet(Links& links, const WorldOptions& options, const Place& place) {
     }
     return;
   }
-  place.meeting == Meeting::kThreads ? meet_as_threads(links, place)
-                                     : meet_as_processes(links, place);
+  std::string own_address = kLoopback;
+  if (place.meeting == Meeting::kThreads) {
+    meet_as_threads(links, place);
+  } else {
+    own_address = meet_as_processes(links, place);
+  }
   if (links.reaches.empty()) {
     const bool try_memory =
         options.backend == BackendKind::kAuto || options.backend == BackendKind::kNccl;
-    connect_over_store(links, place, try_memory);
+    connect_over_store(links, own_address, try_memory);
   }
 }
 

@@ -119,9 +119,16 @@ std::string first_of_node_list(const std::string& list) {
   return list.substr(0, bracket) + list.substr(number, list.find_first_of(",-]", number) - number);
 }
 
+// "[fd00::1]" is fd00::1, as in a URL.
+std::string without_brackets(const std::string& host) {
+  return host.size() > 2 && host.front() == '[' && host.back() == ']'
+             ? host.substr(1, host.size() - 2)
+             : host;
+}
+
 std::string find_master(const Place& place, const Environment& environment) {
   if (const auto address = environment("MASTER_ADDR"); address && !address->empty()) {
-    return *address;
+    return without_brackets(*address);
   }
   const auto local_size = environment("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (local_size && *local_size == environment(kOpenMpi.size)) {
@@ -163,10 +170,7 @@ void set_meeting_by_tcp(const std::string& url, const std::string& address, Plac
   const size_t colon = address.rfind(':');
   FSDP2_CHECK(colon != std::string::npos && colon > 0, Code::kInvalidArgument,
               "rendezvous '{}': expected tcp://host:port", url);
-  place->where = address.substr(0, colon);
-  if (place->where.front() == '[' && place->where.back() == ']') {
-    place->where = place->where.substr(1, place->where.size() - 2);
-  }
+  place->where = without_brackets(address.substr(0, colon));
   place->port = static_cast<uint16_t>(
       parse("port in rendezvous " + url, address.substr(colon + 1), 1, 65535));
 }
@@ -194,11 +198,6 @@ Environment process_environment() {
     const char* value = std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
-}
-
-bool Place::one_machine() const {
-  return meeting == Meeting::kThreads || where == "localhost" || where == "::1" ||
-         where.rfind("127.", 0) == 0;
 }
 
 Place find_place(const WorldOptions& options, const Environment& environment) {

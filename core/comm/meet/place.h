@@ -28,9 +28,6 @@ struct Place {
   uint16_t port = 0;
   bool launcher_hosts_store = false;  // torchrun's agent listens at the port, so no rank does
   std::string key_prefix;             // keeps the attempts of an elastic job apart
-
-  // Whether all ranks are certain to be on this machine.
-  bool one_machine() const;
 };
 
 // The value of an environment variable, or nullopt if it is unset.

@@ -16,8 +16,10 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/comm/meet/meeting_file.h"
+#include "core/comm/meet/own_address.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/tcp_store.h"
+#include "core/comm/meet/way.h"
 
 namespace fsdp2 {
 
@@ -84,9 +86,10 @@ void wait_for_readers(c10d::Store& store, bool more_may_come) {
   }
 }
 
-// Waits until all ranks have come to the store. Returns the part of it that is this world's.
-StorePtr meet_all_at(StorePtr store, const Place& place, Clock::time_point deadline,
-                     const std::function<void()>& look = {}) {
+// Waits until all ranks have come to the store, to which this one has found the way. What it
+// returns of the store is the part that is this world's.
+MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
+                         Clock::time_point deadline, const std::function<void()>& look = {}) {
   if (!place.key_prefix.empty()) {
     store = c10::make_intrusive<c10d::PrefixStore>(place.key_prefix, store);
   }
@@ -99,8 +102,9 @@ StorePtr meet_all_at(StorePtr store, const Place& place, Clock::time_point deadl
     // arrived equally often by then.
     const int64_t arrival = patient->add(arrivals(place.rank), 1);
     const std::string world = fmt::format("world{}", arrival);
+    c10d::PrefixStore own(world, patient);
     try {
-      c10d::PrefixStore own(world, patient);
+      tell_way(own, way);
       meet_at(own, place.rank, ranks, left_until(deadline), look);
     } catch (const Error& error) {
       for (const int rank : ranks) {
@@ -111,36 +115,64 @@ StorePtr meet_all_at(StorePtr store, const Place& place, Clock::time_point deadl
       }
       throw;
     }
-    return c10::make_intrusive<c10d::PrefixStore>(world, store);
+    return {c10::make_intrusive<c10d::PrefixStore>(world, store), find_own_address(own, way)};
   } catch (const c10::Error&) {
     fail(Code::kComm, "rank {} lost the store while ranks were meeting: {}", place.rank,
          current_exception_text());
   }
 }
 
-StorePtr open_tcp(const Place& place, Clock::time_point deadline) {
-  if (place.rank == 0 && !place.launcher_hosts_store) {
-    return meet_all_at(serve_tcp_store(place.where, place.port, left_until(deadline)), place,
-                       deadline);
-  }
-  for (std::string reason; !(reason = why_unreachable(place.where, place.port)).empty();) {
+// Tries again and again, until the store is there.
+Way wait_for_way(const Place& place, Clock::time_point deadline) {
+  for (std::string reason;;) {
+    if (const auto way = find_way(place.where, place.port, deadline, &reason)) {
+      return *way;
+    }
     if (Clock::now() >= deadline) {
-      fail(Code::kTimeout,
-           "rank {} found no rank 0 at {}:{} in time ({}): it has not started, or the ranks were "
-           "given different addresses",
-           place.rank, place.where, place.port, reason);
+      FSDP2_CHECK(place.rank != 0 || place.launcher_hosts_store, Code::kTimeout,
+                  "rank 0 does not reach its own store at {}:{} in time ({}): is this the machine "
+                  "that has the address?",
+                  place.where, place.port, reason);
+      fail(Code::kTimeout, "rank {} found no rank 0 at {}:{} in time ({}){}", place.rank,
+           place.where, place.port, reason,
+           reason == kNobodyListens
+               ? ": it has not started, or the ranks were given different addresses"
+               : "");
     }
     std::this_thread::sleep_for(kRetry);
   }
-  return meet_all_at(connect_tcp_store(place.where, place.port, deadline), place, deadline);
 }
 
-StorePtr announce_and_meet(const MeetingFile& file, const Place& place,
-                           Clock::time_point deadline) {
-  const TcpStorePtr store = serve_tcp_store("127.0.0.1", 0, left_until(deadline));
+MeetingPoint serve_tcp(const Place& place, Clock::time_point deadline) {
+  StorePtr store = serve_tcp_store(place.where, place.port, left_until(deadline));
+  const Way way = wait_for_way(place, deadline);
+  try {
+    return meet_all_at(std::move(store), way, place, deadline);
+  } catch (const Error& error) {
+    FSDP2_CHECK(
+        error.code() != Code::kTimeout || is_own_address(way.there), Code::kTimeout,
+        "{}; {} is another machine's address, and rank 0 is here: do two nodes have the same "
+        "rank?",
+        error.message(), way.there);
+    throw;
+  }
+}
+
+MeetingPoint open_tcp(const Place& place, Clock::time_point deadline) {
+  if (place.rank == 0 && !place.launcher_hosts_store) {
+    return serve_tcp(place, deadline);
+  }
+  const Way way = wait_for_way(place, deadline);
+  StorePtr store = connect_tcp_store(place.where, place.port, deadline);
+  return meet_all_at(std::move(store), way, place, deadline);
+}
+
+MeetingPoint announce_and_meet(const MeetingFile& file, const Place& place,
+                               Clock::time_point deadline) {
+  const TcpStorePtr store = serve_tcp_store(kLoopback, 0, left_until(deadline));
   const std::string announced = file.announce(store->getPort());
   try {
-    StorePtr met = meet_all_at(store, place, deadline);
+    MeetingPoint met = meet_all_at(store, {kLoopback, kLoopback}, place, deadline);
     file.remove(announced);  // all have read it
     return met;
   } catch (...) {
@@ -154,32 +186,38 @@ struct Outdated {};
 
 // Nothing if nobody listens where the file says, or rank 0 has gone elsewhere meanwhile: the file
 // of an earlier job may still be there.
-StorePtr try_listener(const MeetingFile& file, const MeetingFile::Listener& listener,
-                      const Place& place, Clock::time_point deadline) {
-  const auto host = std::find_if(
-      listener.hosts.begin(), listener.hosts.end(),
-      [&](const std::string& host) { return why_unreachable(host, listener.port).empty(); });
-  if (host == listener.hosts.end()) {
-    return nullptr;
+std::optional<MeetingPoint> try_listener(const MeetingFile& file,
+                                         const MeetingFile::Listener& listener, const Place& place,
+                                         Clock::time_point deadline) {
+  std::optional<Way> way;
+  std::string why;
+  const auto host =
+      std::find_if(listener.hosts.begin(), listener.hosts.end(), [&](const std::string& host) {
+        way = find_way(host, listener.port, deadline, &why);
+        return way.has_value();
+      });
+  if (!way) {
+    return std::nullopt;
   }
   try {
-    return meet_all_at(connect_tcp_store(*host, listener.port, deadline), place, deadline, [&] {
+    StorePtr store = connect_tcp_store(*host, listener.port, deadline);
+    return meet_all_at(std::move(store), *way, place, deadline, [&] {
       const auto now = file.find();
       if (now && now->text != listener.text) {
         throw Outdated();
       }
     });
   } catch (const Outdated&) {
-    return nullptr;
+    return std::nullopt;
   } catch (const Error& error) {
     if (error.code() == Code::kComm && Clock::now() < deadline) {
-      return nullptr;
+      return std::nullopt;
     }
     throw;
   }
 }
 
-StorePtr open_file(const Place& place, Clock::time_point deadline) {
+MeetingPoint open_file(const Place& place, Clock::time_point deadline) {
   const MeetingFile file(place.where);
   if (place.rank == 0) {
     return announce_and_meet(file, place, deadline);
@@ -187,8 +225,8 @@ StorePtr open_file(const Place& place, Clock::time_point deadline) {
   for (;;) {
     const auto listener = file.find();
     if (listener) {
-      if (StorePtr met = try_listener(file, *listener, place, deadline)) {
-        return met;
+      if (auto met = try_listener(file, *listener, place, deadline)) {
+        return *met;
       }
     }
     if (Clock::now() >= deadline) {
@@ -224,15 +262,15 @@ void check_may_open(const Place& place, int files) {
 }
 
 int files_to_meet(const Place& place) {
-  constexpr int kOfARank = 2;  // a connection to the store, and one for what ranks say of failures
-  constexpr int kOfTheStore = 9;
+  constexpr int kFilesOfARank = 2;     // connections to the store: its own, and its watcher's
+  constexpr int kFilesOfTheStore = 9;  // as counted: sockets that listen, pipes, and events
   const bool keeps_store = place.rank == 0 && !place.launcher_hosts_store;
-  return kOfARank + (keeps_store ? kOfTheStore + kOfARank * place.size : 0);
+  return kFilesOfARank + (keeps_store ? kFilesOfTheStore + kFilesOfARank * place.size : 0);
 }
 
 }  // namespace
 
-StorePtr open_store(const Place& place, milliseconds timeout) {
+MeetingPoint open_store(const Place& place, milliseconds timeout) {
   check_may_open(place, files_to_meet(place));
   const auto deadline = Clock::now() + timeout;
   return place.meeting == Meeting::kTcp ? open_tcp(place, deadline) : open_file(place, deadline);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "core/comm/meet/place.h"
@@ -10,10 +11,16 @@
 
 namespace fsdp2 {
 
+// Where ranks have met.
+struct MeetingPoint {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string own_address;  // of this machine, for the other ranks; empty: none is known
+};
+
 // Opens the store of a job of several processes and waits until all its ranks are there.
 // Errors: kIo (port in use; this process may open too few files), kComm (no connection), kTimeout
 // (names the ranks that are missing).
-c10::intrusive_ptr<c10d::Store> open_store(const Place& place, std::chrono::milliseconds timeout);
+MeetingPoint open_store(const Place& place, std::chrono::milliseconds timeout);
 
 // Says in the store that `rank` is here, and waits until all of `ranks` have said so. `look` is
 // called between short waits and may throw. kTimeout names the ranks that are missing, alike on all

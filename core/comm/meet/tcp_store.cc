@@ -2,9 +2,7 @@
 
 #include <arpa/inet.h>
 #include <c10/util/Logging.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -19,6 +17,7 @@
 #include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 #include "core/comm/meet/patience.h"
+#include "core/comm/meet/way.h"
 
 namespace fsdp2 {
 
@@ -26,25 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-constexpr milliseconds kConnect{1000};  // for one attempt to connect
-
-bool accepts(const addrinfo& address) {
-  const int number = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (number < 0) {
-    return false;
-  }
-  const bool connects =
-      ::connect(number, address.ai_addr, address.ai_addrlen) == 0 || errno == EINPROGRESS;
-  pollfd connected{number, POLLOUT, 0};
-  int error = 0;
-  socklen_t length = sizeof(error);
-  const bool accepted = connects && poll(&connected, 1, static_cast<int>(kConnect.count())) == 1 &&
-                        getsockopt(number, SOL_SOCKET, SO_ERROR, &error, &length) == 0 &&
-                        error == 0;
-  close(number);
-  return accepted;
-}
 
 // LibTorch would print a warning with a stack for every connection that ends; the connection's user
 // gets an error that says so. TORCH_CPP_LOG_LEVEL brings the warnings back.
@@ -107,13 +87,13 @@ TcpStorePtr open(const std::string& host, c10d::TCPStoreOptions options) {
 }
 
 // LibTorch's own socket serves both address families, and the store asks, in its only thread, for
-// the name of each client. 127.0.0.1 then appears as an IPv6 address, by which /etc/hosts does not
-// know it, and a slow name server would keep the ranks of one machine waiting for seconds.
-TcpStorePtr serve_at_ipv4(const std::string& host, c10d::TCPStoreOptions options) {
+// the name of each client. An IPv4 address then appears as an IPv6 address, by which /etc/hosts
+// does not know it, and a slow name server would keep the ranks waiting for seconds.
+TcpStorePtr serve_at_ipv4(c10d::TCPStoreOptions options) {
   Ipv4Socket socket(options.port);
   options.port = socket.port();
   options.masterListenFd = socket.release();  // the store closes it, also if it fails
-  return open(host, options);
+  return open(kLoopback, options);
 }
 
 }  // namespace
@@ -124,7 +104,7 @@ TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port, milliseconds
   options.isServer = true;
   options.timeout = timeout;
   try {
-    return is_ipv4_address(host) ? serve_at_ipv4(host, options) : open(host, options);
+    return is_ipv4_address(host) ? serve_at_ipv4(options) : open("localhost", options);
   } catch (...) {
     const std::string text = current_exception_text();
     if (text.find("EADDRINUSE") != std::string::npos ||
@@ -134,7 +114,7 @@ TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port, milliseconds
            "the program that holds it",
            port);
     }
-    fail(Code::kComm, "rank 0 cannot keep a store at {}:{}: {}", host, port, text);
+    fail(Code::kComm, "rank 0 cannot keep a store at port {}: {}", port, text);
   }
 }
 
@@ -155,22 +135,6 @@ TcpStorePtr connect_tcp_store(const std::string& host, uint16_t port,
               "another service listens there",
               host, port);
   return *store;
-}
-
-std::string why_unreachable(const std::string& host, uint16_t port) {
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
-  if (unknown != 0) {
-    return gai_strerror(unknown);
-  }
-  bool accepted = false;
-  for (const addrinfo* one = found; one != nullptr && !accepted; one = one->ai_next) {
-    accepted = accepts(*one);
-  }
-  freeaddrinfo(found);
-  return accepted ? "" : "nobody listens there";
 }
 
 }  // namespace fsdp2

@@ -16,7 +16,8 @@ namespace fsdp2 {
 using TcpStorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 
 // Opens a store that this process keeps, on all addresses of this machine (of IPv4 alone if the
-// host is an IPv4 address), at `port`, or at any free port if that is 0. Errors: kIo (the port is
+// host is an IPv4 address), at `port`, or at any free port if that is 0. Its own client comes by
+// loopback, so whether others reach the host is not tried. Errors: kIo (the port is
 // in use), kComm.
 TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port,
                             std::chrono::milliseconds timeout);
@@ -25,9 +26,5 @@ TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port,
 // (the listener is stopped, or is no store).
 TcpStorePtr connect_tcp_store(const std::string& host, uint16_t port,
                               std::chrono::steady_clock::time_point deadline);
-
-// Empty if somebody listens there, otherwise why nobody can be reached. Takes up to a second for
-// each address of the host.
-std::string why_unreachable(const std::string& host, uint16_t port);
 
 }  // namespace fsdp2

@@ -274,13 +274,13 @@ class GlooBackend final : public c10d::ProcessGroupGloo {
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size, Milliseconds timeout,
-                                                    bool one_machine) {
+                                                    const std::string& own_address) {
   const BlockedSignal guard(SIGPIPE);
-  const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
-  auto options = one_machine && !chosen ? c10d::ProcessGroupGloo::Options::create(timeout)
-                                        : c10d::ProcessGroupGloo::Options::create_default(timeout);
+  const bool chosen = own_address.empty() || std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
+  auto options = chosen ? c10d::ProcessGroupGloo::Options::create_default(timeout)
+                        : c10d::ProcessGroupGloo::Options::create(timeout);
   if (options->devices.empty()) {
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(own_address));
   }
   auto backend = c10::make_intrusive<GlooBackend>(store, rank, size, std::move(options));
   backend->setTimeout(timeout + kAfterComm);

@@ -14,11 +14,12 @@
 
 namespace fsdp2 {
 
-// Collective over the group. `store` holds nothing but this group's keys. one_machine: use the
-// loopback device, unless GLOO_SOCKET_IFNAME names another. Throws what LibTorch throws.
+// Collective over the group. `store` holds nothing but this group's keys. own_address: of this
+// machine, where the others connect to it, unless GLOO_SOCKET_IFNAME names a device; if it is empty
+// it is the host name's. Throws what LibTorch throws.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                     int rank, int size,
                                                     std::chrono::milliseconds timeout,
-                                                    bool one_machine);
+                                                    const std::string& own_address);
 
 }  // namespace fsdp2

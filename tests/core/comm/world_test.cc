@@ -267,7 +267,7 @@ TEST(World, AStoreOfTheLauncherServesOneWorldAfterTheOther) {
     place.port = agent.getPort();
     place.launcher_hosts_store = true;
     place.key_prefix = "attempt0";
-    const auto store = open_store(place, milliseconds(60000));
+    const auto store = open_store(place, milliseconds(60000)).store;
     const auto notice = FailureNotice::over_store(store, rank, 2, milliseconds(60000));
     EXPECT_FALSE(notice->failed());
     c10d::PrefixStore again("again", store);

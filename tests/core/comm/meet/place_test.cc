@@ -105,7 +105,6 @@ TEST(Place, OpenMpiGoesBeforeSlurmAndNeedsNoAddressOnOneMachine) {
   EXPECT_EQ(place.rank, 1);
   EXPECT_EQ(place.size, 2);
   EXPECT_EQ(place.where, "127.0.0.1");
-  EXPECT_TRUE(place.one_machine());
 }
 
 TEST(Place, ExplicitNumbersGoBeforeTheEnvironmentOutsideOfEnv) {
@@ -123,12 +122,20 @@ TEST(Place, TcpAndFile) {
   EXPECT_EQ(tcp.meeting, Meeting::kTcp);
   EXPECT_EQ(tcp.where, "10.0.0.1");
   EXPECT_EQ(tcp.port, 29501);
-  EXPECT_FALSE(tcp.one_machine());
   EXPECT_EQ(find(at("tcp://[::1]:80", 0, 2), {}).where, "::1");
   const Place file = find(at("file:///tmp/x"), {{"RANK", "1"}, {"WORLD_SIZE", "2"}});
   EXPECT_EQ(file.meeting, Meeting::kFile);
   EXPECT_EQ(file.where, "/tmp/x");
   EXPECT_EQ(file.rank, 1);
+}
+
+TEST(Place, AnIpv6AddressMayHaveBracketsInTheEnvironment) {
+  const Variables two = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  for (const char* address : {"[fd00::1]", "fd00::1"}) {
+    Variables variables = two;
+    variables["MASTER_ADDR"] = address;
+    EXPECT_EQ(find({}, variables).where, "fd00::1");
+  }
 }
 
 TEST(Place, OneRankMeetsNobodyHoweverItIsLaunched) {
