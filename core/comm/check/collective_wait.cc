@@ -22,7 +22,8 @@ std::string describe_absent(FailureNotice& notice, const std::vector<int>& membe
   std::string text;
   for (const RollCall::Answer& answer : notice.roll_call().call(members)) {
     if (!answer.answered) {
-      text += fmt::format("; rank {} does not answer: it has ended, or is stopped", answer.rank);
+      text += fmt::format(
+          "; rank {} does not answer: it has ended, is stopped, or cannot be reached", answer.rank);
     } else if (overdue && answer.rank != own && answer.waiting_for != what) {
       text += answer.waiting_for.empty()
                   ? fmt::format("; rank {} is in no collective", answer.rank)

@@ -13,7 +13,7 @@ class RollCall {
  public:
   struct Answer {
     int rank;                 // in the world
-    bool answered;            // in time; false: it has ended, or is stopped
+    bool answered;            // in time; false: it has ended, is stopped, or is out of reach
     std::string waiting_for;  // "all_gather of group fsdp/gather"; empty: nothing
   };
 
