@@ -8,6 +8,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "core/base/json_depth.h"
 #include "core/config/model_presets.h"
 
 namespace fsdp2::client {
@@ -45,14 +46,11 @@ std::string read_config(const std::string& named, const std::string& path) {
 
 // What is no JSON object, or nested too deeply, stays, for the library to refuse.
 std::string untied(const std::string& json) {
-  constexpr int kMostDepth = 64;
-  bool is_too_deep = false;
-  const auto note_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    is_too_deep = is_too_deep || depth > kMostDepth;
-    return depth <= kMostDepth;
-  };
-  nlohmann::json config = nlohmann::json::parse(json, note_depth, false);
-  if (is_too_deep || !config.is_object()) {
+  if (is_nested_deeper(json, kMostJsonDepth)) {
+    return json;
+  }
+  nlohmann::json config = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) {
     return json;
   }
   config["tie_word_embeddings"] = false;

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "cli/library.h"
+#include "core/base/json_depth.h"
 
 namespace fsdp2::cli {
 
@@ -30,6 +31,9 @@ std::optional<nlohmann::json> read_model_json(const std::string& path) {
   text << stream.rdbuf();
   if (!stream) {
     throw Failure(path + ": cannot be read");
+  }
+  if (is_nested_deeper(text.str(), kMostJsonDepth)) {
+    throw Failure(path + ": is nested more than " + std::to_string(kMostJsonDepth) + " deep");
   }
   auto json = nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {

@@ -35,13 +35,16 @@ int64_t models_vocab_size(const std::string& tokenizer) {
     return 0;
   }
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const auto size = json.is_object() ? json.value("vocab_size", nlohmann::json(0)) : json;
-  if (!size.is_number_integer() || size < 0) {
+  const auto size = json.find("vocab_size");  // not copied: it may be nested too deeply for that
+  if (json.is_object() && size == json.end()) {
+    return 0;
+  }
+  if (!json.is_object() || !size->is_number_integer() || *size < 0) {
     throw Failure(config.string() +
                   ": expected a JSON object whose vocab_size is a number: name "
                   "the model's vocabulary by --vocab-size");
   }
-  return size.get<int64_t>();
+  return size->get<int64_t>();
 }
 
 class Tokenization {

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json_depth.h"
 
 namespace fsdp2::images {
 
@@ -24,6 +25,8 @@ constexpr double kLargestScale = 1e9;  // far from the ends of fp32: no pixel be
 constexpr int kBicubic = 3;            // as Pillow numbers filters
 
 Json parse_object(const std::string& text) {
+  FSDP2_CHECK(!is_nested_deeper(text, kMostJsonDepth), Code::kInvalidArgument,
+              "is nested more than {} deep", kMostJsonDepth);
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   FSDP2_CHECK(json.is_object(), Code::kInvalidArgument, "expected a JSON object");
   return json;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json_depth.h"
 #include "core/base/nearest.h"
 #include "core/models/config/config_reader.h"
 #include "core/models/registry.h"
@@ -19,14 +20,9 @@ constexpr int kMaxDepth = 8;
 
 // config.json has been read before, and is sound.
 Json read_overrides(const std::string& text) {
-  const Json overrides = Json::parse(
-      text,
-      [](int depth, Json::parse_event_t, const Json&) {
-        FSDP2_CHECK(depth <= kMaxDepth, Code::kInvalidArgument,
-                    "overrides of config.json are nested more than {} deep", kMaxDepth);
-        return true;
-      },
-      /*allow_exceptions=*/false);
+  FSDP2_CHECK(!is_nested_deeper(text, kMaxDepth), Code::kInvalidArgument,
+              "overrides of config.json are nested more than {} deep", kMaxDepth);
+  const Json overrides = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   FSDP2_CHECK(overrides.is_object(), Code::kInvalidArgument,
               "overrides of config.json: expected a JSON object, such as {{\"rope_theta\": 1e6}}");
   return overrides;

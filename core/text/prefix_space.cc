@@ -4,6 +4,9 @@
 #include <optional>
 #include <string_view>
 
+#include "core/base/error.h"
+#include "core/base/json_depth.h"
+
 namespace fsdp2::text {
 
 namespace {
@@ -40,9 +43,11 @@ std::string with_prefix_space(std::string json, bool adds) {
     return json;
   }
   const size_t size = end + 1 - *begin;
+  const std::string_view text = std::string_view(json).substr(*begin, size);
+  FSDP2_CHECK(!is_nested_deeper(text, kMostJsonDepth), Code::kCorruptData,
+              "its pre_tokenizer is nested more than {} deep", kMostJsonDepth);
   // A sequence of cuts has objects in it, so that this is no JSON.
-  Json cut = Json::parse(std::string_view(json).substr(*begin, size), nullptr,
-                         /*allow_exceptions=*/false);
+  Json cut = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (cut.is_object() && cut.value("type", Json()) == "ByteLevel" &&
       cut.value(kAdds, Json()).is_boolean()) {
     cut[kAdds] = adds;

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json_depth.h"
 #include "core/base/text.h"
 #include "core/text/tokenizer_class.h"
 
@@ -33,6 +34,8 @@ Json read_object(const std::string& path) {
   if (!text) {
     return Json::object();
   }
+  FSDP2_CHECK(!is_nested_deeper(*text, kMostJsonDepth), Code::kCorruptData,
+              "{}: is nested more than {} deep", path, kMostJsonDepth);
   Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   FSDP2_CHECK(json.is_object(), Code::kCorruptData, "{}: expected a JSON object", path);
   return json;

@@ -114,7 +114,8 @@ Tokenizer::Tokenizer(const std::string& path) : path_(file_of(path)) {
   std::string json = read_text_file(path_, kLargestTokenizer);
   SpecialTokens tokens = read_special_tokens(path_.substr(0, path_.rfind('/') + 1));
   if (tokens.prefix_space) {
-    json = with_prefix_space(std::move(json), *tokens.prefix_space);
+    json =
+        in_context(path_, [&] { return with_prefix_space(std::move(json), *tokens.prefix_space); });
   }
   handle_ = std::make_unique<Handle>(path_, json);
   vocab_size_ = static_cast<int64_t>(handle_->api.vocab_size(handle_->pointer));

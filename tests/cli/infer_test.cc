@@ -308,6 +308,10 @@ TEST(Infer, RefusesInOneLine) {
       {joined({"generate", "--prompt", "a"},
               model_with_generation_config("{\"eos_token_id\": [2, -1]}")),
        "\"eos_token_id\": expected the number of a token, or a list of such, found [2,-1]", 1},
+      {joined({"generate", "--prompt", "a"},
+              model_with_generation_config("{\"eos_token_id\": " + std::string(200'000, '[') +
+                                           std::string(200'000, ']') + "}")),
+       "generation_config.json: is nested more than 64 deep", 1},
       {joined({"score"}, kModel), "--tokens or --text", 2},
       {score_arguments({"--temperature", "0"}), "--temperature must be more than 0", 2},
       {score_arguments({"--checkpoint", "/none"}), "/none", 1},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_depth.h"
 
 namespace fsdp2::capi {
 
@@ -84,14 +85,9 @@ std::string beginning_of(const std::string& text) {
 }  // namespace
 
 ckpt::PythonValue value_from_json(const std::string& json) {
-  const auto check_depth = [](int depth, Json::parse_event_t event, const Json&) {
-    const bool opens =
-        event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
-    FSDP2_CHECK(!opens || depth < kMaxDepth, Code::kInvalidArgument,
-                "json: expected lists at most {} deep, found deeper ones", kMaxDepth);
-    return true;
-  };
-  const Json parsed = Json::parse(json, check_depth, /*allow_exceptions=*/false);
+  FSDP2_CHECK(!is_nested_deeper(json, kMaxDepth), Code::kInvalidArgument,
+              "json: expected lists at most {} deep, found deeper ones", kMaxDepth);
+  const Json parsed = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   FSDP2_CHECK(!parsed.is_discarded(), Code::kInvalidArgument, "json: expected JSON, found {}",
               beginning_of(json));
   return from_json(parsed);

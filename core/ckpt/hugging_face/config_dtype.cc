@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/base/json_depth.h"
 
 namespace fsdp2::ckpt {
 
@@ -39,6 +40,8 @@ std::optional<at::ScalarType> widest_of(const std::vector<TensorSpec>& tensors) 
 }  // namespace
 
 std::string config_for(const std::string& config_json, const std::vector<TensorSpec>& tensors) {
+  FSDP2_CHECK(!is_nested_deeper(config_json, kMostJsonDepth), Code::kCorruptData,
+              "config.json: is nested more than {} deep", kMostJsonDepth);
   auto config = nlohmann::ordered_json::parse(config_json, nullptr, /*allow_exceptions=*/false);
   FSDP2_CHECK(config.is_object(), Code::kCorruptData,
               "config.json: is no JSON object, expected a model's configuration");

@@ -5,14 +5,13 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/json_depth.h"
 
 namespace fsdp2::models {
 
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMaxDepth = 64;
 
 // A short form of a value for messages.
 std::string shown(const Json& value) {
@@ -49,13 +48,10 @@ ReadKeys::ReadKeys() : outer_(noted_keys) { noted_keys = this; }
 ReadKeys::~ReadKeys() { noted_keys = outer_; }
 
 ConfigReader::ConfigReader(const std::string& text) {
+  FSDP2_CHECK(!is_nested_deeper(text, kMostJsonDepth), Code::kInvalidArgument,
+              "config.json is nested more than {} deep", kMostJsonDepth);
   try {
-    json_ = Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
-      // What is shown or copied later recurses.
-      FSDP2_CHECK(depth <= kMaxDepth, Code::kInvalidArgument,
-                  "config.json is nested more than {} deep", kMaxDepth);
-      return true;
-    });
+    json_ = Json::parse(text);
   } catch (const Json::exception& error) {
     fail(Code::kInvalidArgument, "config.json is not valid JSON: {}",
          without_library_names(error.what()));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_depth.h"
 #include "core/base/nearest.h"
 
 namespace fsdp2::nn {
@@ -35,12 +36,10 @@ Json parsed(const std::string& kind, const std::string& text) {
   if (text.empty()) {
     return Json::object();
   }
+  FSDP2_CHECK(!is_nested_deeper(text, kMaxDepth), Code::kInvalidArgument,
+              "{}: the options are nested more than {} deep", kind, kMaxDepth);
   try {
-    return Json::parse(text, [&](int depth, Json::parse_event_t, const Json&) {
-      FSDP2_CHECK(depth <= kMaxDepth, Code::kInvalidArgument,
-                  "{}: the options are nested more than {} deep", kind, kMaxDepth);
-      return true;
-    });
+    return Json::parse(text);
   } catch (const Json::parse_error& error) {
     fail(Code::kInvalidArgument, "{}: the options are not valid JSON at byte {}", kind, error.byte);
   } catch (const Json::exception&) {

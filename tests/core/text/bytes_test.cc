@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "core/text/tokenizer.h"
 #include "tests/core/base/file_fixture.h"
@@ -53,6 +54,31 @@ TEST_F(TokenizersLibrary, ThatIsMissingIsNamedWithHowToBuildIt) {
 
 TEST_F(TokenizersLibrary, ThatIsAnotherLibraryIsRefused) {
   EXPECT_THAT(error_with("libc.so.6"), HasSubstr("is not the tokenizers plug-in of libfsdp2"));
+}
+
+class TokenizerFiles : public FileTest {
+ protected:
+  void expect_refusal(const std::string& message) const {
+    const Error error = error_of([&] { const Tokenizer tokenizer(path("tokenizer.json")); });
+    EXPECT_EQ(error.code(), Code::kCorruptData);
+    EXPECT_EQ(error.message(), path("") + message);
+  }
+  const std::string deep_ = std::string(200'000, '[') + std::string(200'000, ']');
+};
+
+TEST_F(TokenizerFiles, ThatAreNestedTooDeeplyAreNamed) {
+  write("tokenizer.json", "{}");
+  for (const std::string name :
+       {"tokenizer_config.json", "special_tokens_map.json", "config.json"}) {
+    write(name, "{\"chat_template\": " + deep_ + "}");
+    expect_refusal(name + ": is nested more than 64 deep");
+    std::filesystem::remove(path(name));
+  }
+  write("tokenizer_config.json", "{\"add_prefix_space\": true}");
+  write(
+      "tokenizer.json",
+      R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "a": )" + deep_ + "}}");
+  expect_refusal("tokenizer.json: its pre_tokenizer is nested more than 64 deep");
 }
 
 }  // namespace

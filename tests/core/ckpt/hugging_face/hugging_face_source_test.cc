@@ -62,6 +62,9 @@ TEST(ConfigFor, WeightsOfSeveralDtypesTakesTheWidest) {
   EXPECT_NE(config_for("{}", {count, bfloat}).find("bfloat16"), std::string::npos);
   EXPECT_EQ(config_for("{}", {count}), "{}");
   EXPECT_ERROR(config_for("[]", {half}), Code::kCorruptData, "config.json: is no JSON object");
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_ERROR(config_for("{\"a\": " + deep + "}", {half}), Code::kCorruptData,
+               "config.json: is nested more than 64 deep");
 }
 
 TEST_F(HuggingFaceSourceTest, IsToldAndListedByItsFiles) {

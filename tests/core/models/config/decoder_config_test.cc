@@ -62,6 +62,16 @@ TEST(ConfigReader, RefusesWhatIsNoObject) {
               HasSubstr("nested"));
 }
 
+// It takes no time that anyone would notice.
+TEST(ConfigReader, TakesAListOfManyObjects) {
+  std::string objects;
+  for (int i = 0; i < 1'000'000; ++i) {
+    objects += "{},";
+  }
+  EXPECT_TRUE(
+      ConfigReader("{\"model_type\": null, \"a\": [" + objects + "{}]}").is_null("model_type"));
+}
+
 TEST(DecoderConfig, WithAMissingKeyNamesIt) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads", "max_position_embeddings"}) {
