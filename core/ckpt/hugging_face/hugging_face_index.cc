@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -14,44 +16,9 @@ namespace fsdp2::ckpt {
 namespace {
 
 using nlohmann::json;
+using Files = std::map<std::string, std::string>;
 
-constexpr int kMaxDepth = 8;
-
-json parse_json(const std::string& text, const std::string& file) {
-  // The parser takes a null byte for the end of its input.
-  FSDP2_CHECK(text.find('\0') == std::string::npos, Code::kCorruptData, "{}: is not JSON", file);
-  std::vector<std::set<std::string>> open_objects;
-  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-    FSDP2_CHECK(depth <= kMaxDepth, Code::kCorruptData, "{}: is nested more than {} deep", file,
-                kMaxDepth);
-    if (event == json::parse_event_t::object_start) {
-      open_objects.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      open_objects.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      FSDP2_CHECK(open_objects.back().insert(name).second, Code::kCorruptData, "{}: has {} twice",
-                  file, printable_name(name));
-    }
-    return true;
-  };
-  try {
-    return json::parse(text, check);
-  } catch (const json::parse_error& error) {
-    const std::string where = error.byte > text.size()
-                                  ? fmt::format(": it ends too soon, after {} bytes", text.size())
-                                  : fmt::format(" at byte {} of {}", error.byte, text.size());
-    fail(Code::kCorruptData,
-         "{}: is not valid JSON{}: the index is damaged, and has to be downloaded or copied anew",
-         file, where);
-  } catch (const json::exception&) {
-    fail(
-        Code::kCorruptData,
-        "{}: is not valid JSON: it has a number beyond what numbers hold, where an index has names "
-        "of tensors and files",
-        file);
-  }
-}
+constexpr size_t kMaxDepth = 8;
 
 // A relative path that names something below its directory. Links are followed, as model caches
 // are full of them: whoever can make one can also put any file in the directory itself.
@@ -69,27 +36,110 @@ bool stays_inside(std::string_view path) {
   return true;
 }
 
+// Takes the parser's events one by one. A tree that is checked while it grows takes time that is
+// quadratic in the number of objects in a list.
+class IndexReader final : public nlohmann::json_sax<json> {
+ public:
+  IndexReader(const std::string& text, const std::string& file) : text_(text), file_(file) {}
+
+  Files take() {
+    FSDP2_CHECK(files_, Code::kCorruptData, "{}: has no object \"weight_map\"", file_);
+    FSDP2_CHECK(!files_->empty(), Code::kCorruptData, "{}: weight_map is empty", file_);
+    return std::move(*files_);
+  }
+
+  bool start_object(size_t /*size*/) override {
+    open("object");
+    is_in_map_ = open_.size() == 2 && key_ == "weight_map";
+    if (is_in_map_) {
+      files_.emplace();
+    }
+    return true;
+  }
+  bool start_array(size_t /*size*/) override {
+    FSDP2_CHECK(!open_.empty(), Code::kCorruptData, "{}: is a list, expected an object", file_);
+    return open("array");
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    FSDP2_CHECK(open_.back().insert(name).second, Code::kCorruptData, "{}: has {} twice", file_,
+                printable_name(name));
+    key_ = std::move(name);
+    return true;
+  }
+
+  bool string(string_t& name) override {
+    if (is_in_map_) {
+      FSDP2_CHECK(stays_inside(name), Code::kCorruptData,
+                  "{}: weight_map.{}: {} is not a path inside the directory", file_,
+                  printable_name(key_), printable_name(name));
+      files_->emplace(key_, std::move(name));
+    }
+    return true;
+  }
+  bool null() override { return pass("null"); }
+  bool boolean(bool /*value*/) override { return pass("boolean"); }
+  bool number_integer(number_integer_t /*value*/) override { return pass("number"); }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return pass("number"); }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override {
+    return pass("number");
+  }
+  bool binary(binary_t& /*value*/) override { return false; }
+
+  bool parse_error(size_t position, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
+    FSDP2_CHECK(dynamic_cast<const json::parse_error*>(&error) != nullptr, Code::kCorruptData,
+                "{}: is not valid JSON: it has a number beyond what numbers hold, where an index "
+                "has names of tensors and files",
+                file_);
+    const std::string where = position > text_.size()
+                                  ? fmt::format(": it ends too soon, after {} bytes", text_.size())
+                                  : fmt::format(" at byte {} of {}", position, text_.size());
+    fail(Code::kCorruptData,
+         "{}: is not valid JSON{}: the index is damaged, and has to be downloaded or copied anew",
+         file_, where);
+  }
+
+ private:
+  bool open(const char* what) {
+    pass(what);
+    FSDP2_CHECK(open_.size() < kMaxDepth, Code::kCorruptData, "{}: is nested more than {} deep",
+                file_, kMaxDepth);
+    open_.emplace_back();
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    is_in_map_ = false;
+    return true;
+  }
+  // A value that is no text: refused inside weight_map.
+  bool pass(const char* found) const {
+    FSDP2_CHECK(!is_in_map_, Code::kCorruptData,
+                "{}: weight_map.{}: expected a file name, found {}", file_, printable_name(key_),
+                found);
+    return true;
+  }
+
+  const std::string& text_;
+  const std::string& file_;
+  std::optional<Files> files_;
+  std::vector<std::set<std::string>> open_;  // the keys of each object that is open; none of a list
+  std::string key_;                          // the last one
+  bool is_in_map_ = false;
+};
+
 }  // namespace
 
 std::map<std::string, std::string> parse_hugging_face_index(const std::string& text,
                                                             const std::string& file) {
-  const json index = parse_json(text, file);
-  const bool has_map =
-      index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
-  FSDP2_CHECK(has_map, Code::kCorruptData, "{}: has no object \"weight_map\"", file);
-  std::map<std::string, std::string> shards;
-  for (const auto& [name, value] : index["weight_map"].items()) {
-    FSDP2_CHECK(value.is_string(), Code::kCorruptData,
-                "{}: weight_map.{}: expected a file name, found {}", file, printable_name(name),
-                value.type_name());
-    const auto& shard = value.get_ref<const std::string&>();
-    FSDP2_CHECK(stays_inside(shard), Code::kCorruptData,
-                "{}: weight_map.{}: {} is not a path inside the directory", file,
-                printable_name(name), printable_name(shard));
-    shards.emplace(name, shard);
-  }
-  FSDP2_CHECK(!shards.empty(), Code::kCorruptData, "{}: weight_map is empty", file);
-  return shards;
+  // The parser takes a null byte for the end of its input.
+  FSDP2_CHECK(text.find('\0') == std::string::npos, Code::kCorruptData, "{}: is not JSON", file);
+  IndexReader reader(text, file);
+  json::sax_parse(text, &reader);
+  return reader.take();
 }
 
 }  // namespace fsdp2::ckpt

@@ -282,6 +282,8 @@ TEST_F(HuggingFaceDirectoryTest, IndexWithoutAWeightMap) {
   refuses(Code::kCorruptData, "has no object \"weight_map\"");
   write_index("[]");
   refuses(Code::kCorruptData, "has no object \"weight_map\"");
+  write("m/model.safetensors.index.json", R"([{"weight_map": 1}, {"a": "s.safetensors"}])");
+  refuses(Code::kCorruptData, "is a list, expected an object");
   write_index("{}");
   refuses(Code::kCorruptData, "weight_map is empty");
   write_index(R"({"a":1})");
@@ -296,6 +298,17 @@ TEST_F(HuggingFaceDirectoryTest, IndexWithATensorTwice) {
 TEST_F(HuggingFaceDirectoryTest, IndexWithHostileNesting) {
   write_index(std::string(1'000'000, '['));
   refuses(Code::kCorruptData, "is nested more than 8 deep");
+}
+
+// It takes no time that anyone would notice.
+TEST_F(HuggingFaceDirectoryTest, IndexWithAListOfManyObjects) {
+  std::string objects;
+  for (int i = 0; i < 1'000'000; ++i) {
+    objects += "{},";
+  }
+  write("m/config.json", "{}");
+  write("m/model.safetensors.index.json", "{\"metadata\": [" + objects + "{}]}");
+  refuses(Code::kCorruptData, "has no object \"weight_map\"");
 }
 
 }  // namespace
