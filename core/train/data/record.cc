@@ -94,13 +94,18 @@ class Listed {
 
   // With the model's tokens in place of "<image>", unless the record has no images.
   std::string in_text(std::string text) const {
-    const std::string placeholder = "<" + kind_ + ">";
-    size_t place = are_listed_ ? text.find(placeholder) : std::string::npos;
-    while (place != std::string::npos) {
-      text.replace(place, placeholder.size(), place_);
-      place = text.find(placeholder, place + place_.size());
+    if (!are_listed_) {
+      return text;
     }
-    return text;
+    const std::string placeholder = "<" + kind_ + ">";
+    std::string placed;
+    size_t end = 0;  // of the last one
+    for (size_t place = text.find(placeholder); place != std::string::npos;
+         place = text.find(placeholder, end)) {
+      placed.append(text, end, place - end).append(place_);
+      end = place + placeholder.size();
+    }
+    return placed.append(text, end);
   }
 
   bool is_part(const Json& part, const std::string& type) const {

@@ -80,5 +80,24 @@ TEST(Record, ThatNestsDeeplyIsRefusedWithoutACrash) {
   EXPECT_EQ(error_of([&] { read_record(closed); }).code(), Code::kCorruptData);
 }
 
+// It takes no time that anyone would notice.
+TEST(Record, PlacesOfImagesMayBeMany) {
+  constexpr size_t kPlaces = 500'000;
+  std::string places;
+  for (size_t i = 0; i < kPlaces; ++i) {
+    places += "<image>.";
+  }
+  const auto text = [&](const std::string& files) {
+    return read_record(R"({"images": [)" + files + R"(], "text": ")" + places + R"("})")
+        .parts.front()
+        .text;
+  };
+  EXPECT_EQ(text(""), places);
+  const std::string one = std::string(kStartText) + std::string(kImageText) + std::string(kEndText);
+  const std::string placed = text(R"("a.png")");
+  EXPECT_EQ(placed.size(), kPlaces * (one.size() + 1));
+  EXPECT_EQ(placed.substr(0, 2 * (one.size() + 1)), one + "." + one + ".");
+}
+
 }  // namespace
 }  // namespace fsdp2::train
