@@ -104,7 +104,8 @@ void add_rule(torch::Library& library, const std::string& name, Rule rule,
 }  // namespace
 
 void install_shape_rules() {
-  static torch::Library* const library = [] {
+  // Kept in memory although nobody asks for it: else it looks like a leak.
+  [[gnu::used]] static torch::Library* const library = [] {
     auto* rules = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,
                                      __LINE__);  // for as long as the process
     add_rule(*rules, "index_select", index_select);
@@ -121,7 +122,6 @@ void install_shape_rules() {
     add_rule(*rules, "native_layer_norm_backward", native_layer_norm_backward);
     return rules;
   }();
-  static_cast<void>(library);
 }
 
 }  // namespace fsdp2::plan
