@@ -1,12 +1,13 @@
-"""Counts test cases in Bazel's build event file: python3 count_results.py EVENTS.json [LINES]
+"""Counts test cases in Bazel's build event files: python3 count_results.py LINES EVENTS.json...
 
 LINES is a file in which each line that starts with `passed:` or `failed:` counts as a case. Prints each failed target, each
 skipped test and each target that passed at a second attempt only, then `N passed, N failed` as the last line; exits 1 if
-anything failed or nothing ran. A target that writes no report of its own counts as one case. A target skips what it cannot run
-by printing a line that starts with `SKIPPED:` and passing.
+anything failed or nothing ran. A target counts in each of the files that it is in. One that writes no report of its own counts
+as one case. A target skips what it cannot run by printing a line that starts with `SKIPPED:` and passing.
 """
 
 import json
+import os
 import sys
 import urllib.parse
 from xml.etree import ElementTree
@@ -43,15 +44,17 @@ def cases(report):
     return (len(found) - failed - skipped, failed, skipped) if found else None
 
 
-def main(path, lines_path=None):
-    results = {}  # (target, run, shard) -> the last attempt's result
+def read_events(path):
+    """{(target, run, shard, file): the last attempt and its result}, and what could not be built or run."""
+    results = {}
     broken = []
+    name = os.path.basename(path)
     with open(path, encoding="utf-8") as events:
         for line in events:
             event = json.loads(line)
             if "testResult" in event:
                 identity = event["id"]["testResult"]
-                key = (identity["label"], identity.get("run", 1), identity.get("shard", 1))
+                key = (identity["label"], identity.get("run", 1), identity.get("shard", 1), name)
                 attempt = identity.get("attempt", 1)
                 if key not in results or attempt >= results[key][0]:
                     results[key] = (attempt, event["testResult"])
@@ -66,9 +69,19 @@ def main(path, lines_path=None):
                     broken.append(event["id"]["targetCompleted"]["label"] + " was not built")
             elif "completed" in event and not event["completed"].get("success"):
                 broken.append(event["id"]["targetCompleted"]["label"] + " failed to build")
+    return results, [f"{what} ({name})" for what in broken]
+
+
+def main(lines_path, *paths):
+    results = {}
+    broken = []
+    for path in paths:
+        found, lacking = read_events(path)
+        results.update(found)
+        broken += lacking
 
     passed = failed = 0
-    for (label, _, _), (attempt, result) in sorted(results.items()):
+    for (label, _, _, name), (attempt, result) in sorted(results.items()):
         outputs = {
             output["name"]: output.get("uri", "") for output in result.get("testActionOutput", [])
         }
@@ -96,13 +109,13 @@ def main(path, lines_path=None):
         if counted[2]:
             print(f"skipped: {label}: {counted[2]} cases")
         if not succeeded:
-            print(f"failed: {label} ({result.get('status')})")
+            print(f"failed: {label} ({name}: {result.get('status')})")
         elif attempt > 1:
             print(f"flaky: {label} passed at attempt {attempt}; what failed before is above")
         passed += counted[0]
         failed += counted[1]
 
-    for line in read(lines_path).splitlines() if lines_path else ():
+    for line in read(lines_path).splitlines():
         passed += line.startswith("passed:")
         if line.startswith("failed:"):
             broken.append(line[len("failed:") :].strip())
