@@ -131,16 +131,17 @@ std::vector<Key> run_keys(TrainOptions* o) {
       {data, "eval-every", &o->eval_every,
        "Steps from one evaluation to the next; the last step has one anyway (0: only that)"},
       {data, "eval-size", &o->eval_size,
-       "Evaluate this many times --global-batch windows, from the beginning of --eval-data"},
+       "Batches of --global-batch windows that an evaluation takes, from the beginning of "
+       "--eval-data"},
       {steps, "steps", &o->steps, "Total number of steps, and length of the schedule"},
       {steps, "epochs", &o->epochs,
-       "Number of times to go through the data, in place of --steps; a mixture's epoch is as many "
+       "Number of times to go through the data, instead of --steps; a mixture's epoch is as many "
        "windows as its files have (0: by --steps)"},
       {steps, "stop-step", &o->stop_step, "Stop before this step (0: run to --steps)"},
       {steps, "global-batch", &o->global_batch,
        "Windows per step, over all ranks and micro batches"},
       {steps, "micro-batch", &o->micro_batch,
-       "Windows per micro batch and rank, in place of --global-batch (0: by that)"},
+       "Windows per micro batch and rank, instead of --global-batch (0: by that)"},
       {steps, "grad-accum", &o->grad_accum, "Micro batches per step"},
       {steps,
        "accum-sync",
@@ -297,7 +298,7 @@ std::vector<Key> outcome_keys(TrainOptions* o) {
       {output, "log-every", &o->log_every, "Report every N steps, and the last"},
       {output, "quiet", &o->quiet, "Show no progress"},
       {output, "log", &o->log,
-       "Least levels of the library's messages that are shown, for all categories or for single "
+       "Lowest levels of the library's messages that are shown, for all categories or for single "
        "ones, as in info or comm=debug,checkpoint=off (default: FSDP2_LOG, or "
        "warning,checkpoint=info)"},
       {output, "sample", &o->sample, "Print a sample of this many tokens at the end"},
