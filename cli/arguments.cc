@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "cli/help_style.h"
 #include "cli/interruption.h"
 #include "core/base/nearest.h"
 #include "core/base/text.h"
@@ -36,26 +36,38 @@ std::string with_dashes(std::string argument) {
   return argument;
 }
 
-class Style : public CLI::Formatter {
- public:
-  explicit Style(std::string usage) : usage_(std::move(usage)) { column_width(kColumn); }
-
-  std::string make_usage(const CLI::App* app, std::string /*name*/) const override {
-    return "Usage: " + app->get_name() + " " + usage_ + "\n";
+// "--flag=" as a flag and an empty value: CLI11 would give the flag the next argument.
+std::vector<std::string> with_empty_values(const std::vector<std::string>& arguments) {
+  std::vector<std::string> separate;
+  for (const std::string& argument : arguments) {
+    const bool is_empty = argument.rfind("--", 0) == 0 && argument.find('=') + 1 == argument.size();
+    separate.push_back(is_empty ? argument.substr(0, argument.size() - 1) : argument);
+    if (is_empty) {
+      separate.emplace_back();
+    }
   }
-
- private:
-  static constexpr size_t kColumn = 44;
-  std::string usage_;
-};
+  return separate;
+}
 
 std::string quoted_if_empty(const std::string& text) { return text.empty() ? "''" : text; }
 
-// CLI11 names a positional by its lower-case key; help shows its `option_text`.
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+// Unlike get_name(), also that of a positional that help does not list.
+std::string name_of(const CLI::Option& option) {
+  return option.get_positional() ? option.get_single_name() : option.get_name();
+}
+
 std::string missing_positional(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional() && option->get_required() && option->count() == 0) {
-      return option->get_option_text() + " is missing (see --help)";
+      return name_of(*option) + " is missing (see --help)";
     }
   }
   return "";
@@ -75,7 +87,7 @@ std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     const std::string missing = missing_positional(app);
-    return missing.empty() ? line : missing;
+    return missing.empty() ? line + " (see --help)" : missing;
   }
   return line;
 }
@@ -143,7 +155,7 @@ CLI::Option* refuse_faults(CLI::Option* option, const FaultOf& fault_of) {
   // Thrown and not returned: CLI11 would put the value, with its bytes, into the message.
   const auto refuse_others = [option, fault_of](const std::string& text) {
     if (const std::optional<std::string> fault = fault_of(text)) {
-      throw UsageError(option->get_name() + ": " + *fault);
+      throw UsageError(name_of(*option) + ": " + *fault);
     }
     return std::string();
   };
@@ -175,21 +187,31 @@ int exit_code_of(const std::string& command, const std::function<int()>& body) {
   }
 }
 
-std::string help_with_choices(std::string help, const std::vector<std::string>& choices) {
-  for (size_t i = 0; i < choices.size(); ++i) {
-    help += (i == 0 ? ": " : ", ") + choices[i];
-  }
-  return help;
+CLI::Validator one_of(const std::vector<std::string>& choices) {
+  const auto check = [choices](const std::string& text) -> std::string {
+    if (std::find(choices.begin(), choices.end(), text) != choices.end()) {
+      return "";
+    }
+    const std::string meant = fsdp2::nearest(text, choices);
+    return quoted_if_empty(text) + ": expected " + joined(choices) +
+           (meant.empty() ? "" : "; did you mean " + meant + "?");
+  };
+  return CLI::Validator(check, "");
+}
+
+std::string help_with_choices(const std::string& help, const std::vector<std::string>& choices) {
+  return choices.empty() ? help : help + " (one of " + joined(choices) + ")";
 }
 
 void set_style(CLI::App& app, const std::string& usage) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.formatter(std::make_shared<Style>(usage));
+  app.formatter(help_style(usage));
   app.set_help_flag("-h,--help", "Print this help and exit");
 }
 
 bool parse_arguments(CLI::App& app, std::vector<std::string> arguments) {
   app.allow_extras();
+  arguments = with_empty_values(arguments);
   std::transform(arguments.begin(), arguments.end(), arguments.begin(), with_dashes);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {

@@ -35,8 +35,12 @@ int exit_code_of(const std::string& command, const std::function<int()>& body);
 // Gives `app` the look that all commands share; `usage` is what follows the command's name.
 void set_style(CLI::App& app, const std::string& usage);
 
-// `help` with the values that an option can take: "Sharding strategy: full_shard, no_shard".
-std::string help_with_choices(std::string help, const std::vector<std::string>& choices);
+// `help` with the values that an option can take: "Sharding strategy (one of full_shard,
+// no_shard)".
+std::string help_with_choices(const std::string& help, const std::vector<std::string>& choices);
+
+// Takes one of these texts, and nothing else.
+CLI::Validator one_of(const std::vector<std::string>& choices);
 
 // Takes decimal whole numbers from `least` to `most`, and nothing else. (CLI11 by itself reads -1
 // as a large unsigned number and 010 as eight, and cuts off what is too large.)

@@ -129,6 +129,9 @@ int hand_over(const std::string& name, const std::vector<std::string>& arguments
 
 int main(std::vector<std::string> arguments) {
   const std::string command = arguments.empty() ? "--help" : arguments.front();
+  if (command == "help" && arguments.size() > 1) {
+    return main({arguments[1], "--help"});
+  }
   if (command == "--help" || command == "-h" || command == "help") {
     std::cout << kHelp << std::flush;
     return arguments.empty() ? kUsageExitCode : 0;

@@ -93,7 +93,7 @@ bool parse_bench_options(const std::vector<std::string>& arguments, BenchOptions
          "--param-dtype", o.param_dtype,
          help_with_choices("Dtype for gathering and computing", config::dtype_names_or_none()))
       ->option_text("TEXT (none)")
-      ->check(CLI::IsMember(config::dtype_names_or_none()));
+      ->check(one_of(config::dtype_names_or_none()));
   app.add_option("--python", o.python,
                  "Python whose FSDP2 trains the same models beside libfsdp2; auto: python3, where "
                  "it has torch, transformers and safetensors; none: do without")

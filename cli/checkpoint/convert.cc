@@ -84,16 +84,13 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
   set_style(app, "FROM TO [OPTIONS]");
   as_path(as_utf8(app.add_option("FROM", out->from,
                                  "Checkpoint to read, or a series, whose newest is read")))
-      ->required()
-      ->option_text("FROM");
-  as_path(as_utf8(app.add_option("TO", out->to, "File or directory to write")))
-      ->required()
-      ->option_text("TO");
+      ->required();
+  as_path(as_utf8(app.add_option("TO", out->to, "File or directory to write")))->required();
   app.add_option(
          "--format", out->format,
          "Format of TO: dcp, safetensors, pth, model (config.json and safetensors), pth-per-rank; "
          "names of parameters, without \"model\" above, remain a state_dict in pth")
-      ->check(CLI::IsMember({"dcp", "safetensors", "pth", "model", "pth-per-rank"}))
+      ->check(one_of({"dcp", "safetensors", "pth", "model", "pth-per-rank"}))
       ->option_text("TEXT (by TO's name, else dcp)");
   app.add_flag(
       "--model-only", out->model_only,

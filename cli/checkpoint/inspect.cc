@@ -144,13 +144,11 @@ int inspect(const std::vector<std::string>& arguments) {
   bool verify = false;
   bool rebuild = false;
   CLI::App app(
-      "Lists what a checkpoint holds: a DCP directory, the newest of a series, .pth or\n"
+      "Lists what a checkpoint holds: a DCP directory, the newest of a series, .pth or "
       "safetensors files, a model directory.",
       "fsdp2 inspect");
   set_style(app, "PATH [OPTIONS]");
-  as_path(as_utf8(app.add_option("PATH", path, "Checkpoint to list")))
-      ->required()
-      ->option_text("PATH");
+  as_path(as_utf8(app.add_option("PATH", path, "Checkpoint to list")))->required();
   app.add_flag("--json", json, "Print one JSON object");
   app.add_flag("--verify", verify, "Read everything and compare all checksums");
   app.add_flag("--rebuild-manifest", rebuild,

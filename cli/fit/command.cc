@@ -34,10 +34,13 @@ struct FitOptions {
   std::vector<std::string> train;
 };
 
+constexpr char kRunPlace[] =
+    "the options of the run go after --, as in: fsdp2 fit --ranks 2 -- --model DIR --tokens FILE";
+
 constexpr char kFooter[] =
-    "Runs two steps with micro batches of one size after another, on this machine, and sees what\n"
-    "they take: on a CPU the memory of the fullest rank, on a GPU whether they run. Outputs and\n"
-    "checkpoints that the options behind -- name are left alone.\n\n"
+    "Runs two steps on this machine with one size of the micro batch after another, and sees what\n"
+    "they take: on a CPU the memory of the fullest rank, on a GPU whether they run. The outputs\n"
+    "and checkpoints that the options after -- name are not written.\n\n"
     "  fsdp2 fit --ranks 2 -- --model DIR --tokens FILE --seq-len 512 --param-dtype bf16";
 
 bool parse(std::vector<std::string> arguments, FitOptions* options) {
@@ -59,8 +62,12 @@ bool parse(std::vector<std::string> arguments, FitOptions* options) {
   add_number(app, "--timeout-s", &options->timeout_s, "Seconds that two steps may take")
       ->option_text("SECONDS (600)");
   app.footer(kFooter);
-  if (!parse_arguments(app, std::move(arguments))) {
-    return false;
+  try {
+    if (!parse_arguments(app, std::move(arguments))) {
+      return false;
+    }
+  } catch (const UsageError& error) {
+    throw UsageError(is_separated ? error.what() : std::string(error.what()) + "; " + kRunPlace);
   }
   require_within("--ranks", options->ranks, 1, kMostRanks);
   require_within("--most", options->most, 1, kMostWindows);
@@ -68,9 +75,9 @@ bool parse(std::vector<std::string> arguments, FitOptions* options) {
           "--memory-gib must be at least 0 and at most 1048576");
   require(options->timeout_s > 0 && options->timeout_s <= kMostSeconds,
           "--timeout-s must be more than 0 and at most a day");
-  require(is_separated,
-          "the options of the run go after --, as in: fsdp2 fit --ranks 2 -- --model "
-          "DIR --tokens FILE");
+  require(is_separated, kRunPlace);
+  require(options->train.empty() || options->train.front() != "fsdp2",
+          std::string("unexpected argument 'fsdp2' after --: ") + kRunPlace);
   return true;
 }
 

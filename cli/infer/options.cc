@@ -51,6 +51,8 @@ std::set<std::string> both(std::set<std::string> names, const std::set<std::stri
 }
 
 void check_model(const ModelOptions& model) {
+  require(!model.run().model.empty() || !model.run().model_config.empty(),
+          "--model (a directory) or --model-config (a config.json) is needed");
   check_model_options(model.run());
   require(!config::is_exported_file(model.run().model),
           "--model " + model.run().model +
@@ -166,8 +168,8 @@ bool parse_score_flags(const std::vector<std::string>& arguments, ScoreOptions* 
   add_file(&app, request);
   add_number(
       app, "--batches", &o->batches,
-      "Score this many times --global-batch windows, from the beginning of the file, and from "
-      "there again at its end")
+      "Batches of --global-batch windows to score, from the beginning of the file, and from there "
+      "again at its end")
       ->option_text("N (1)")
       ->group("Data");
   app.add_flag("--per-token", o->per_token,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -23,7 +25,7 @@ void for_each_line(const std::string& flag, const std::string& path, const Each&
     each(std::move(line), ++number);
   }
   if (!file.eof()) {
-    throw Failure(flag + " " + path + ": cannot be read");
+    throw Failure(flag + " " + path + ": cannot be read: " + std::strerror(errno));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -271,9 +272,19 @@ TEST(Score, TakesTheWeightsOfACheckpoint) {
   EXPECT_NEAR(lines.back().at("loss").get<double>(), evaluation.at("loss").get<double>(), 2e-6);
 }
 
+// Without the breaks and spaces that fit it to a terminal.
+std::string help_of(const std::string& command) {
+  std::istringstream words(run({fsdp2_program(), command, "--help"}).out);
+  std::string help;
+  for (std::string word; words >> word;) {
+    help += (help.empty() ? "" : " ") + word;
+  }
+  return help;
+}
+
 TEST(Infer, HelpTellsWhatFlagsMeanHere) {
-  const std::string score = run({fsdp2_program(), "score", "--help"}).out;
-  const std::string generate = run({fsdp2_program(), "generate", "--help"}).out;
+  const std::string score = help_of("score");
+  const std::string generate = help_of("generate");
   for (const std::string& help : {score, generate}) {
     EXPECT_THAT(help, Not(HasSubstr("torch.export")));  // which is refused
   }
@@ -288,7 +299,9 @@ TEST(Infer, RefusesInOneLine) {
     int exit_code;
   };
   const std::vector<Case> cases = {
-      {{"generate", "--prompt", "a"}, "--model", 2},
+      {{"generate", "--prompt", "a"},
+       "--model (a directory) or --model-config (a config.json) is needed",
+       2},
       {joined({"generate"}, kModel), "no prompt given", 2},
       {{"generate", "--model", "m.pt2", "--prompt", "a"}, "expected the directory of a", 2},
       {joined({"generate", "--prompt", "a", "--top-p", "2"}, kModel), "--top-p must lie", 2},
@@ -298,8 +311,10 @@ TEST(Infer, RefusesInOneLine) {
       {joined({"generate", "--numbers", "--prompt", "1 99999999999999999999"}, kModel),
        "separated by spaces, found 99999999999999999999", 1},
       {joined({"generate", "--numbers", "--prompt", "9999"}, kModel), "outside the vocabulary", 1},
-      {joined({"generate", "--prompts", "/none"}, kModel), "--prompts /none: cannot be read", 1},
-      {joined({"generate", "--records", "/none"}, kModel), "--records /none: cannot be read", 1},
+      {joined({"generate", "--prompts", "/none"}, kModel),
+       "--prompts /none: cannot be read: No such file or directory", 1},
+      {joined({"generate", "--records", "/"}, kModel),
+       "--records /: cannot be read: Is a directory", 1},
       {joined({"generate", "--records", "/none", "--prompt", "a"}, kModel), "exclude each other",
        2},
       {joined({"generate", "--records", "/none", "--numbers"}, kModel), "--records has texts", 2},

@@ -200,6 +200,10 @@ TEST(TrainMistakes, AreNamed) {
       {{"--batch", "3"}, "unknown flag --batch; did you mean --global-batch?"},
       {{"--zzzzzzzz"}, "unknown flag --zzzzzzzz (see --help)"},
       {{"stray"}, "unexpected argument 'stray' (see --help)"},
+      {{"--strategy", "fullshard"},
+       "--strategy fullshard: expected full_shard, shard_grad_op, no_shard, hybrid_shard, "
+       "hybrid_shard_zero2; did you mean full_shard?"},
+      {{"--device", ""}, "--device '': expected auto, cpu, cuda"},
       {{"--steps", "many"}, "--steps many: expected a whole number (see --help)"},
       {{"--steps", "2", "--steps", "1e3"}, "--steps 1e3: expected a whole number"},
       {{"--steps", ""}, "--steps '': expected a whole number"},

@@ -49,7 +49,7 @@ void add_flag(CLI::App* app, const Key& key) {
       key.value);
   option->group(key.group);
   if (!key.choices.empty()) {
-    option->check(CLI::IsMember(key.choices));
+    option->check(one_of(key.choices));
   }
 }
 

@@ -60,8 +60,7 @@ void add_command(CLI::App* app, Command* command) {
 
 // Puts the flags that are given into `plan`. False: help has been printed.
 bool parse(const std::vector<std::string>& arguments, Command* command, config::Plan* plan) {
-  CLI::App app("Trains a decoder language model, sharded over the ranks of the job.",
-               "fsdp2 train");
+  CLI::App app("Trains a language model, sharded over the ranks of the job.", "fsdp2 train");
   set_style(
       app,
       "[FILE.yaml] (--model DIR|FILE.pt2|FILE.pt | --model-config FILE) (--tokens FILE | --text "

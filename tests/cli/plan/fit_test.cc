@@ -118,6 +118,11 @@ TEST(Fit, CountsRanksThatShareSequencesOnce) {
 TEST(Fit, MistakesAreOneLine) {
   const std::string program = fsdp2_program();
   EXPECT_THAT(run({program, "fit"}).err, HasSubstr("the options of the run go after --"));
+  for (const Arguments& wrong :
+       {Arguments{"--model", "m"}, Arguments{"--", "fsdp2", "train", "--model", "m"}}) {
+    EXPECT_THAT(run(joined({program, "fit"}, wrong)).err,
+                HasSubstr("the options of the run go after --"));
+  }
   EXPECT_EQ(run(fit({}, {"--no-such-flag"})).exit_code, 2);
   for (const Arguments& wrong : std::vector<Arguments>{{"--memory-gib", "-1"},
                                                        {"--memory-gib", "nan"},
