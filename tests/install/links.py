@@ -1,5 +1,5 @@
-"""links.py FOLDER: follows the links between the Markdown files below a folder. Prints those that lead nowhere, and ends with 1
-if there are any, or no links at all.
+"""links.py FOLDER|FILE...: follows the links of Markdown files, or of all below a folder. Prints those that lead nowhere, and ends
+with 1 if there are any, or no links at all.
 """
 
 import pathlib
@@ -31,18 +31,23 @@ def leads_nowhere(page, link):
     return anchor != "" and target.suffix == ".md" and anchor not in anchors(target.read_text())
 
 
-def main(folder):
+def pages_of(paths):
+    for path in paths:
+        yield from sorted(path.rglob("*.md")) if path.is_dir() else [path]
+
+
+def main(paths):
     count, broken = 0, []
-    for page in sorted(folder.rglob("*.md")):
+    for page in pages_of(paths):
         for link in LINK.findall(CODE.sub("", page.read_text())):
             if re.match(r"[a-z]+:", link):
                 continue
             count += 1
             if leads_nowhere(page, link):
-                broken.append(f"{page.relative_to(folder)}: {link} leads nowhere")
-    print("\n".join([*broken, f"{count} links below {folder}"]))
+                broken.append(f"{page}: {link} leads nowhere")
+    print("\n".join([*broken, f"{count} links"]))
     return 1 if broken or count == 0 else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1])))
+    sys.exit(main([pathlib.Path(path) for path in sys.argv[1:]]))
