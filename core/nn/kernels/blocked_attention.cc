@@ -24,8 +24,10 @@ constexpr int64_t kFewestQueries = 64;
 constexpr int64_t kMostQueries = 128;
 // oneDNN compiles a kernel for each set of sizes and strides, and keeps it for good. So numbers of
 // queries and keys are rounded up, with zeros, and strides are few, whatever lengths there are.
-constexpr int64_t kProductKeys = 512;
+constexpr int64_t kMostProductKeys = 512;
 constexpr int64_t kKeyStep = 128;
+// Elements of a product's keys, which stay in a second-level cache of 512 KiB beside their scores.
+constexpr int64_t kProductNumel = int64_t{1} << 15;
 constexpr int64_t kFineStep = 32;     // of queries, and of fewer keys than kKeyStep
 constexpr int64_t kStrideApart = 16;  // rows a power of two apart would slow each other down
 
@@ -42,11 +44,13 @@ void multiply(int64_t m, int64_t n, int64_t k, Rows a, Rows b, float* c, int64_t
                               /*is_vnni=*/false);
 }
 
-// Calls work(begin, count) for the keys of each product.
+// Calls work(begin, count) for the keys of each product, which have E elements.
 template <typename Work>
-void for_keys(int64_t keys, const Work& work) {
-  for (int64_t begin = 0; begin < keys; begin += kProductKeys) {
-    work(begin, std::min(kProductKeys, keys - begin));
+void for_keys(int64_t keys, int64_t e, const Work& work) {
+  const int64_t most =
+      std::clamp(kProductNumel / e / kKeyStep * kKeyStep, kKeyStep, kMostProductKeys);
+  for (int64_t begin = 0; begin < keys; begin += most) {
+    work(begin, std::min(most, keys - begin));
   }
 }
 
@@ -183,7 +187,7 @@ void for_kv_heads(const Sizes& of, const Work& work) {
 // scores [padded,keys] of queries [padded,E] and transposed keys [E,keys].
 void multiply_with_all(const Block& block, const Sizes& of, const float* rows,
                        const float* transposed, float* scores) {
-  for_keys(block.keys, [&](int64_t key, int64_t n) {
+  for_keys(block.keys, of.e, [&](int64_t key, int64_t n) {
     multiply(block.padded, n, of.e, {rows, of.e}, {transposed + key, of.stride}, scores + key,
              of.stride, /*add=*/false);
   });
@@ -192,7 +196,7 @@ void multiply_with_all(const Block& block, const Sizes& of, const float* rows,
 // sum [padded,E] = weights [padded,keys] values [keys,E].
 void mix(const Block& block, const Sizes& of, const float* weights, const float* values,
          float* sum) {
-  for_keys(block.keys, [&](int64_t key, int64_t n) {
+  for_keys(block.keys, of.e, [&](int64_t key, int64_t n) {
     multiply(block.padded, of.e, n, {weights + key, of.stride}, {values + key * of.e, of.e}, sum,
              of.e, /*add=*/key > 0);
   });
@@ -202,7 +206,7 @@ void mix(const Block& block, const Sizes& of, const float* weights, const float*
 void add_mixed_back(const Block& block, const Sizes& of, const float* weights, const float* rows,
                     float* transposed, float* sums) {
   simd::transpose(weights, of.stride, block.padded, block.keys, transposed, block.padded);
-  for_keys(block.keys, [&](int64_t key, int64_t n) {
+  for_keys(block.keys, of.e, [&](int64_t key, int64_t n) {
     multiply(n, of.e, block.padded, {transposed + key * block.padded, block.padded}, {rows, of.e},
              sums + key * of.e, of.e, /*add=*/true);
   });
@@ -354,8 +358,9 @@ bool has_blocked_attention() {
   return has_products;
 }
 
-bool prefers_blocked_attention(at::ScalarType dtype) {
-  static const bool is_faster = onednn_has_wider_vectors() && has_blocked_attention();
+bool prefers_blocked_attention(at::ScalarType dtype, bool is_causal) {
+  const bool is_faster =
+      (onednn_has_wider_vectors() || (is_causal && engines_have_avx2())) && has_blocked_attention();
   // Where LibTorch packs bf16, its attention has matrix units.
   return is_faster && (dtype == at::kFloat ||
                        (dtype == at::kBFloat16 && !at::native::cpublas::could_pack(at::kBFloat16)));

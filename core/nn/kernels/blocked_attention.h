@@ -1,6 +1,7 @@
 // Attention on the CPU in fp32: softmax(scale q k^T) v, in blocks of queries whose scores stay in
 // the cache, by LibTorch's small oneDNN products. LibTorch's own fused attention computes the same
-// by MKL, which has vectors of 512 bits for Intel's CPUs alone.
+// by MKL, which has vectors of 512 bits for Intel's CPUs alone. For causal attention it also
+// computes up to 512 scores a query that the mask hides.
 //
 // q [B,S,H,E], k and v [B,S,K,E], in fp32, or in bf16, which is widened where it is read. H is a
 // multiple of K. Causal, or all see all.
@@ -15,8 +16,8 @@ namespace fsdp2::nn::cpu_kernels {
 // Whether this LibTorch has the products for it on this CPU.
 bool has_blocked_attention();
 // Whether the blocks are expected to be faster here than LibTorch's attention, which is so on CPUs
-// with AVX-512 that are not Intel's.
-bool prefers_blocked_attention(at::ScalarType dtype);
+// with AVX-512 that are not Intel's, and for causal attention on those with AVX2 alone.
+bool prefers_blocked_attention(at::ScalarType dtype, bool is_causal);
 
 struct AttentionInputs {
   at::Tensor q;

@@ -12,4 +12,13 @@ inline bool onednn_has_wider_vectors() {
 #endif
 }
 
+// Both have vectors of 256 bits.
+inline bool engines_have_avx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("avx512f") == 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace fsdp2::nn

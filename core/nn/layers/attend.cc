@@ -83,7 +83,7 @@ struct AttentionOnMeta : torch::autograd::Function<AttentionOnMeta> {
 at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const std::optional<at::Tensor>& mask, bool is_causal,
                            const ScoreRules& rules = {}) {
-  const bool is_blocked = !mask && is_for_blocked_attention(q, k);
+  const bool is_blocked = !mask && is_for_blocked_attention(q, k, is_causal);
   const bool is_widened = !mask && !is_blocked && is_for_widened_attention(q, k);
   if (q.is_meta()) {
     return AttentionOnMeta::apply(q, k, v, mask, is_widened);

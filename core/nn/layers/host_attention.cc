@@ -108,10 +108,10 @@ struct WidenedAttention : torch::autograd::Function<WidenedAttention> {
 
 }  // namespace
 
-bool is_for_blocked_attention(const at::Tensor& q, const at::Tensor& k) {
+bool is_for_blocked_attention(const at::Tensor& q, const at::Tensor& k, bool is_causal) {
   return acts_as_host(q.device()) && q.scalar_type() == k.scalar_type() && q.size(1) == k.size(1) &&
          q.size(3) <= kLargestHead && is_large(q, k) && fills_threads(k) &&
-         cpu_kernels::prefers_blocked_attention(q.scalar_type());
+         cpu_kernels::prefers_blocked_attention(q.scalar_type(), is_causal);
 }
 
 at::Tensor blocked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -13,7 +13,7 @@ namespace fsdp2::nn {
 
 // Whether the one or the other is to be used, blocked first: q [B,S,H,E] and k [B,S,K,E] are large
 // tensors on such a CPU, or on meta in its place.
-bool is_for_blocked_attention(const at::Tensor& q, const at::Tensor& k);
+bool is_for_blocked_attention(const at::Tensor& q, const at::Tensor& k, bool is_causal);
 bool is_for_widened_attention(const at::Tensor& q, const at::Tensor& k);
 
 // Both are differentiable once. q [B,S,H,E], k and v [B,S,K,E], K divides H -> [B,S,H,E] like q.

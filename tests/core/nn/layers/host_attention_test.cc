@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/kernels/blocked_attention.h"
+#include "core/nn/kernels/cpu_vectors.h"
 #include "core/nn/kernels/widened_product.h"
 #include "core/nn/layers/attend.h"
 #include "core/nn/seeded_init.h"
@@ -67,6 +68,7 @@ void expect_as_close_to_double_as_libtorchs_own(HostAttention attention, at::Sca
                                                                  {1, 130, 6, 2, 24},
                                                                  {1, 600, 2, 1, 64},
                                                                  {1, 1100, 1, 1, 33},
+                                                                 {1, 700, 2, 1, 96},
                                                                  {3, 1, 2, 2, 8}}) {
     for (const bool is_causal : {true, false}) {
       const double scale = 0.2;
@@ -199,7 +201,7 @@ TEST(HostAttention, IsUsedWhereItIsFaster) {
   EXPECT_TRUE(is_for_widened_attention(q, q));
   EXPECT_FALSE(is_for_widened_attention(q.to(at::kFloat), q.to(at::kFloat)));
   EXPECT_FALSE(is_for_widened_attention(q.narrow(1, 0, 8), q.narrow(1, 0, 8)));
-  const auto of_host = is_for_blocked_attention(q, q) ? blocked_attention : widened_attention;
+  const auto of_host = is_for_blocked_attention(q, q, true) ? blocked_attention : widened_attention;
   EXPECT_TRUE(attend(q, q, q, {}, {}, {}).equal(of_host(q, q, q, true, {})));
   set_bf16_products(Bf16Products::kNative);
   EXPECT_FALSE(is_for_widened_attention(q, q));
@@ -219,22 +221,40 @@ TEST_F(BlockedAttention, RefusesShapesThatDoNotFit) {
 TEST_F(BlockedAttention, IsUsedForLargeTensorsOfCpusThatPreferIt) {
   const c10::NoGradGuard no_grad;
   const at::Tensor q = random_leaf({1, 256, 4, 16}, 1);
-  const int before = at::get_num_threads();
-  at::set_num_threads(1);
-  const bool is_preferred = cpu_kernels::prefers_blocked_attention(at::kFloat);
-  EXPECT_EQ(is_for_blocked_attention(q, q), is_preferred);
-  EXPECT_EQ(is_for_blocked_attention(q.to(at::kMeta), q.to(at::kMeta)), is_preferred);
-  EXPECT_FALSE(is_for_blocked_attention(q.narrow(1, 0, 8), q.narrow(1, 0, 8)));
-  EXPECT_FALSE(is_for_blocked_attention(q, q.narrow(1, 0, 200)));
-  EXPECT_EQ(attend(q, q, q, {}, {}, {}).equal(blocked_attention(q, q, q, true, {})), is_preferred);
-  // One task keeps one thread busy, and not two.
   const at::Tensor one_head = random_leaf({1, 1024, 1, 16}, 2);
-  EXPECT_EQ(is_for_blocked_attention(one_head, one_head), is_preferred);
-  at::set_num_threads(2);
-  EXPECT_FALSE(is_for_blocked_attention(one_head, one_head));
-  EXPECT_EQ(is_for_blocked_attention(q, q), is_preferred);
-  at::set_num_threads(before);
-  EXPECT_FALSE(is_for_blocked_attention(q.to(at::kDouble), q.to(at::kDouble)));
+  const int before = at::get_num_threads();
+  for (const bool is_causal : {true, false}) {
+    at::set_num_threads(1);
+    const bool is_preferred = cpu_kernels::prefers_blocked_attention(at::kFloat, is_causal);
+    const auto is_blocked = [&](const at::Tensor& queries, const at::Tensor& keys) {
+      return is_for_blocked_attention(queries, keys, is_causal);
+    };
+    EXPECT_EQ(is_blocked(q, q), is_preferred);
+    EXPECT_EQ(is_blocked(q.to(at::kMeta), q.to(at::kMeta)), is_preferred);
+    EXPECT_FALSE(is_blocked(q.narrow(1, 0, 8), q.narrow(1, 0, 8)));
+    EXPECT_FALSE(is_blocked(q, q.narrow(1, 0, 200)));
+    ScoreRules rules;
+    rules.both_ways = !is_causal;
+    EXPECT_EQ(attend(q, q, q, {}, {}, rules).equal(blocked_attention(q, q, q, is_causal, {})),
+              is_preferred);
+    // One task keeps one thread busy, and not two.
+    EXPECT_EQ(is_blocked(one_head, one_head), is_preferred);
+    at::set_num_threads(2);
+    EXPECT_FALSE(is_blocked(one_head, one_head));
+    EXPECT_EQ(is_blocked(q, q), is_preferred);
+    at::set_num_threads(before);
+    EXPECT_FALSE(is_blocked(q.to(at::kDouble), q.to(at::kDouble)));
+  }
+}
+
+TEST_F(BlockedAttention, IsPreferredForCausalAttentionWhereBothEnginesHaveAvx2) {
+  if (!engines_have_avx2()) {
+    GTEST_SKIP() << "needs a CPU with AVX2 and without AVX-512";
+  }
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    EXPECT_TRUE(cpu_kernels::prefers_blocked_attention(dtype, /*is_causal=*/true));
+    EXPECT_FALSE(cpu_kernels::prefers_blocked_attention(dtype, /*is_causal=*/false));
+  }
 }
 
 }  // namespace
