@@ -38,7 +38,7 @@ type ProductEngine int32
 
 // The engines.
 const (
-	ProductEngineAuto   ProductEngine = capi.ProductEngineAuto // the faster one, measured once
+	ProductEngineAuto   ProductEngine = capi.ProductEngineAuto // the faster one, measured once where it is not known
 	ProductEngineMKL    ProductEngine = capi.ProductEngineMkl
 	ProductEngineOneDNN ProductEngine = capi.ProductEngineOnednn
 )

@@ -240,9 +240,10 @@ void agree_on_products(Team& team, const std::vector<Tree::Found>& found) {
     nn::settle_parts(is_so_on_all(team, are_faster).value());
   }
   if (has_bf16_products_on_host(found)) {
-    const std::optional<bool> is_faster = is_so_on_all(team, nn::widening_is_faster());
-    if (is_faster) {
-      nn::settle_bf16_products(*is_faster);
+    const std::optional<bool> is_faster = nn::widening_is_faster();
+    const std::optional<bool> is_faster_on_all = is_so_on_all(team, is_faster);
+    if (is_faster) {  // of ranks that have not looked, products are native
+      nn::settle_bf16_products(is_faster_on_all.value_or(false));
     }
   }
 }

@@ -25,14 +25,15 @@ FSDP2_CALL fsdp2_runtime_describe(char* buf, size_t cap, size_t* needed);
 FSDP2_CALL fsdp2_runtime_set_threads(size_t n);
 
 enum {
-  FSDP2_PRODUCT_ENGINE_AUTO = 0, /* the faster one, measured once */
+  FSDP2_PRODUCT_ENGINE_AUTO = 0, /* the faster one, measured once where it is not known */
   FSDP2_PRODUCT_ENGINE_MKL = 1,
   FSDP2_PRODUCT_ENGINE_ONEDNN = 2
 };
 /* Chooses the CPU engine of LibTorch that computes the fp32 products of this library's linear
  * layers. With AUTO, their bf16 products and attention in bf16 go through fp32 where that is
  * measured to be faster; with an engine named, or fsdp2_runtime_set_deterministic, they are
- * LibTorch's own, which no measurement decides. */
+ * LibTorch's own, which no measurement decides. On a CPU that LibTorch has no bf16 products for
+ * (AVX2 alone), they go through fp32 in any case. */
 FSDP2_CALL fsdp2_runtime_set_product_engine(int32_t engine);
 /* Sets whether results are reproducible. flag 1: the operators of LibTorch in this process give the
  * same bits in every run on the same machines, with as many ranks and threads; 0, with which a

@@ -64,15 +64,17 @@ ProductSpeed measure() {
   return {speeds[0], speeds[1]};
 }
 
-// What kAuto makes of the measurement.
-ProductEngine measured_engine(ProductKind kind) {
+ProductEngine engine_of_auto(ProductKind kind) {
+  if (!product_engine_is_measured()) {
+    return ProductEngine::kMkl;
+  }
   static const bool onednn_is_usual = onednn_has_wider_vectors();
   return faster_engine(kind, product_speed(), onednn_is_usual);
 }
 
 std::string describe_measured() {
-  const ProductEngine rows = measured_engine(ProductKind::kRows);
-  const ProductEngine weights = measured_engine(ProductKind::kWeights);
+  const ProductEngine rows = engine_of_auto(ProductKind::kRows);
+  const ProductEngine weights = engine_of_auto(ProductKind::kWeights);
   return rows == weights
              ? to_string(rows)
              : fmt::format("{}, {} for gradients of weights", to_string(rows), to_string(weights));
@@ -258,6 +260,11 @@ bool product_engine_is_set() {
   return chosen_engine.load(std::memory_order_relaxed) != ProductEngine::kAuto;
 }
 
+bool product_engine_is_measured() {
+  static const bool is_known = engines_have_avx2() && at::globalContext().hasMKL();
+  return !is_known;
+}
+
 const ProductSpeed& product_speed() {
   static const ProductSpeed speed = measure();  // ranks that are threads wait for the first
   return speed;
@@ -274,13 +281,16 @@ ProductEngine faster_engine(ProductKind kind, const ProductSpeed& speed, bool on
 
 ProductEngine product_engine(ProductKind kind) {
   const ProductEngine engine = chosen_engine.load(std::memory_order_relaxed);
-  return engine == ProductEngine::kAuto ? measured_engine(kind) : engine;
+  return engine == ProductEngine::kAuto ? engine_of_auto(kind) : engine;
 }
 
 std::string describe_product_engine() {
   const ProductEngine engine = chosen_engine.load(std::memory_order_relaxed);
   if (engine != ProductEngine::kAuto) {
     return fmt::format("fp32 products on the CPU: {} (set)", to_string(engine));
+  }
+  if (!product_engine_is_measured()) {
+    return "fp32 products on the CPU: MKL (as fast as oneDNN with AVX2 alone)";
   }
   const ProductSpeed& speed = product_speed();
   return fmt::format("fp32 products on the CPU: {} (measured: MKL {:.0f}, oneDNN {:.0f} GFLOP/s)",

@@ -3,7 +3,9 @@
 // is left alone). Both are strict fp32. On Intel they are equal, and MKL is kept unless oneDNN
 // clearly wins. On other CPUs with AVX-512, which MKL makes no use of there, oneDNN is faster by a
 // sixth or twice as fast, and kept unless MKL clearly wins; a weight's gradient is MKL's unless
-// oneDNN clearly wins. matmul_precision.h allows products of less precision, where they are faster.
+// oneDNN clearly wins. Where there is AVX2 alone, both come to nine tenths of what the CPU can do:
+// MKL, without a measurement. matmul_precision.h allows products of less precision, where they are
+// faster.
 //
 //   at::Tensor y = nn::linear_product(x, weight, bias);   // differentiable; any dtype, any device
 //
@@ -23,7 +25,7 @@
 namespace fsdp2::nn {
 
 enum class ProductEngine {
-  kAuto,  // measured once, at the first product that is large enough
+  kAuto,  // measured once, at the first product that is large enough, where it is not known
   kMkl,
   kOneDnn,
 };
@@ -53,12 +55,14 @@ bool is_worth_onednn(ProductKind kind, const ProductSpeed& speed, int64_t rows);
 void set_product_engine(ProductEngine engine);
 // Whether it is set, and not kAuto: numbers then depend on no measurement.
 bool product_engine_is_set();
+// Whether kAuto measures on this CPU.
+bool product_engine_is_measured();
 // What large fp32 products of that kind use now: never kAuto.
 ProductEngine product_engine(ProductKind kind);
-// The measurement behind kAuto, over the three products of a linear layer: a few tens of ms when
-// called first.
+// The measurement behind kAuto, over the three products of a linear layer: about a tenth of a
+// second when called first.
 const ProductSpeed& product_speed();
-// One line: the engine or engines, and the two speeds if they were measured.
+// One line: the engine or engines and why, with the two speeds if they were measured.
 std::string describe_product_engine();
 
 // y = x W^T + b. x: [..., in], weight: [out, in], bias: [out] or undefined.

@@ -1,6 +1,7 @@
 #include "core/nn/kernels/widened_product.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <fmt/format.h>
@@ -22,6 +23,7 @@ namespace {
 // Rows, columns and depth of a product that is widened. Each is what one of its three matrices is
 // used for once it was converted: with fewer, that costs more than fp32 gains.
 constexpr int64_t kLeastUses = 128;
+constexpr int64_t kLeastUsesOfNoProducts = 4;  // where LibTorch has none of bf16
 // Elements of a block: 4 MiB of fp32.
 constexpr int64_t kBlockNumel = int64_t{1} << 20;
 // Rows of a block at least: with fewer, the engine packs the other operand too often.
@@ -37,13 +39,16 @@ struct Bf16Race {
   bool fp32_wins() const { return fp32_gflops > kClearlyFaster * bf16_gflops; }
 };
 
-bool is_widened_by(const Bf16Race& race) { return bf16_verdict.get().value_or(race.fp32_wins()); }
+// here: what this process would do by itself.
+std::string describe_bf16(bool here, const std::string& reason) {
+  const bool is_widened = bf16_verdict.get().value_or(here);
+  return fmt::format("{} ({}{})", is_widened ? "widened to fp32" : "native", reason,
+                     is_widened == here ? "" : "; another rank measured otherwise");
+}
 
 std::string describe_bf16(const Bf16Race& race) {
-  const bool is_widened = is_widened_by(race);
-  return fmt::format("{} (measured: bf16 {:.0f}, fp32 {:.0f} GFLOP/s{})",
-                     is_widened ? "widened to fp32" : "native", race.bf16_gflops, race.fp32_gflops,
-                     is_widened == race.fp32_wins() ? "" : "; another rank measured otherwise");
+  return describe_bf16(race.fp32_wins(), fmt::format("measured: bf16 {:.0f}, fp32 {:.0f} GFLOP/s",
+                                                     race.bf16_gflops, race.fp32_gflops));
 }
 
 Bf16Race bf16_raced_and_logged() {
@@ -57,9 +62,11 @@ Bf16Race bf16_raced_and_logged() {
 }
 
 // Two measurements may come out differently, and so would the bits of two runs.
-bool must_repeat() {
-  return product_engine_is_set() || at::globalContext().deterministicAlgorithms();
+bool may_measure() {
+  return !product_engine_is_set() && !at::globalContext().deterministicAlgorithms();
 }
+
+bool may_widen() { return !libtorch_has_bf16_products() || may_measure(); }
 
 // Ranks that are threads wait for the first.
 const Bf16Race& bf16_race() {
@@ -80,38 +87,57 @@ void visit_wide_blocks(int64_t size, int64_t others,
 
 }  // namespace
 
+bool libtorch_has_bf16_products() {
+  static const bool has_products = [] {
+    const auto asked =
+        c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
+    return !asked || asked->typed<bool()>().call();
+  }();
+  return has_products;
+}
+
 void set_bf16_products(Bf16Products products) {
   chosen_products.store(products, std::memory_order_relaxed);
   bf16_verdict.forget();
 }
 
 std::optional<bool> widening_is_faster() {
-  const bool is_measured =
-      chosen_products.load(std::memory_order_relaxed) == Bf16Products::kAuto && !must_repeat();
-  return is_measured ? std::optional(bf16_race().fp32_wins()) : std::nullopt;
+  if (chosen_products.load(std::memory_order_relaxed) != Bf16Products::kAuto || !may_widen()) {
+    return std::nullopt;
+  }
+  return !libtorch_has_bf16_products() || bf16_race().fp32_wins();
 }
 
 void settle_bf16_products(bool are_widened) { bf16_verdict.settle(are_widened); }
 
 bool bf16_products_are_widened() {
   const Bf16Products products = chosen_products.load(std::memory_order_relaxed);
-  return products == Bf16Products::kAuto ? !must_repeat() && is_widened_by(bf16_race())
-                                         : products == Bf16Products::kWidened;
+  if (products != Bf16Products::kAuto) {
+    return products == Bf16Products::kWidened;
+  }
+  const std::optional<bool> is_faster = widening_is_faster();
+  return is_faster && bf16_verdict.get().value_or(*is_faster);
 }
 
 bool bf16_products_are_widened_on(const at::Device& device) {
   const bool is_measured = chosen_products.load(std::memory_order_relaxed) == Bf16Products::kAuto;
-  return device.is_meta() && is_measured ? !must_repeat() && bf16_verdict.get().value_or(false)
+  return device.is_meta() && is_measured ? may_widen() && bf16_verdict.get().value_or(false)
                                          : bf16_products_are_widened();
 }
 
-bool is_for_widening(int64_t m, int64_t n, int64_t k) { return std::min({m, n, k}) >= kLeastUses; }
+bool is_for_widening(int64_t m, int64_t n, int64_t k) {
+  return std::min({m, n, k}) >=
+         (libtorch_has_bf16_products() ? kLeastUses : kLeastUsesOfNoProducts);
+}
 
 std::string describe_bf16_products() {
-  if (chosen_products.load(std::memory_order_relaxed) == Bf16Products::kAuto) {
-    return must_repeat() ? "native (as runs must repeat)" : describe_bf16(bf16_race());
+  if (chosen_products.load(std::memory_order_relaxed) != Bf16Products::kAuto) {
+    return bf16_products_are_widened() ? "widened to fp32 (set)" : "native (set)";
   }
-  return bf16_products_are_widened() ? "widened to fp32 (set)" : "native (set)";
+  if (!libtorch_has_bf16_products()) {
+    return describe_bf16(/*here=*/true, "LibTorch has none of bf16 for this CPU");
+  }
+  return may_measure() ? describe_bf16(bf16_race()) : "native (as runs must repeat)";
 }
 
 at::Tensor widened_product_nt(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {

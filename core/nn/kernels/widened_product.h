@@ -14,30 +14,36 @@
 namespace fsdp2::nn {
 
 enum class Bf16Products {
-  // Through fp32 if its products are clearly faster: measured once, by the first large one. Native
-  // without a measurement, which may come out differently in another run, once a product engine is
-  // set or LibTorch's operators are to be deterministic.
+  // Through fp32 where LibTorch has no bf16 products for this CPU, or if fp32's are clearly faster:
+  // measured once, by the first large one. Native without a measurement, which may come out
+  // differently in another run, once a product engine is set or LibTorch's operators are to be
+  // deterministic.
   kAuto,
   kNative,   // LibTorch's own
   kWidened,  // through fp32
 };
 
+// Whether its products of bf16 on this CPU are more than loops over single numbers, which are up to
+// a hundred times as slow as fp32: these are oneDNN's.
+bool libtorch_has_bf16_products();
+
 // For the whole process; kAuto until it is set.
 void set_bf16_products(Bf16Products products);
-// What was measured; nothing where no measurement decides.
+// What was measured, or is so without a measurement; nothing where neither decides.
 std::optional<bool> widening_is_faster();
 // Ranks must round alike, and a measurement may be disturbed: what they have made of
 // widening_is_faster() together, which from then on stands for it, until the products are set anew.
 void settle_bf16_products(bool are_widened);
-// What large products do now. The first call that has to measure takes some tens of ms where
-// LibTorch's own are not emulated, and logs what came of it.
+// What large products do now. The first call that has to measure takes some tens of ms, and logs
+// what came of it.
 bool bf16_products_are_widened();
 // The same for tensors on the host or, for plans, on meta: nothing is measured for those, as the
 // ranks of a run are to plan alike, so that a measurement counts from settle_bf16_products on.
 bool bf16_products_are_widened_on(const at::Device& device);
-// Whether a product of such sizes, a [m,k] b [k,n], gains by it if large ones do.
+// Whether a product of such sizes, a [m,k] b [k,n], gains by it if large ones do: in each product
+// that is not thin, and in all but the thinnest where LibTorch has none.
 bool is_for_widening(int64_t m, int64_t n, int64_t k);
-// One line: what they do, whether it was measured or set, and the speeds if they were measured.
+// One line: what they do and why, with the speeds if they were measured.
 std::string describe_bf16_products();
 
 // For bf16 matrices on the CPU; no gradient is recorded. bias: [n], bf16, or undefined.

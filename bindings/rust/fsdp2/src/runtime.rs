@@ -34,7 +34,7 @@ pub fn set_threads(n: usize) -> Result<()> {
 numbers! {
     /// What computes the fp32 products of the library's linear layers on a CPU.
     ProductEngine {
-        /// The faster one, measured once.
+        /// The faster one, measured once where it is not known.
         Auto = FSDP2_PRODUCT_ENGINE_AUTO,
         /// Intel MKL.
         Mkl = FSDP2_PRODUCT_ENGINE_MKL,

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/nn/kernels/cpu_vectors.h"
 #include "core/nn/kernels/widened_product.h"
 #include "tests/core/nn/closeness.h"
 
@@ -162,31 +163,57 @@ TEST_F(WidenedProduct, LeavesSmallAndThinProductsToLibTorch) {
   const at::Tensor weight = random_leaf({1200, 1000}, 2, at::kBFloat16);
   const at::Tensor row = random_leaf({1, 1000}, 3, at::kBFloat16);
   EXPECT_TRUE(linear_product(row, weight).equal(at::linear(row, weight)));
-  EXPECT_FALSE(is_for_widening(127, 1000, 1000));
-  EXPECT_FALSE(is_for_widening(1000, 127, 1000));
-  EXPECT_FALSE(is_for_widening(1000, 1000, 127));
-  EXPECT_TRUE(is_for_widening(128, 128, 128));
+  const int64_t least = libtorch_has_bf16_products() ? 128 : 4;
+  EXPECT_FALSE(is_for_widening(least - 1, 1000, 1000));
+  EXPECT_FALSE(is_for_widening(1000, least - 1, 1000));
+  EXPECT_FALSE(is_for_widening(1000, 1000, least - 1));
+  EXPECT_TRUE(is_for_widening(least, least, least));
 }
 
-TEST(Bf16Products, AreNativeWhereRunsMustRepeat) {
+TEST_F(WidenedProduct, OfFewRowsRoundsOnceWhereLibTorchHasNone) {
+  if (libtorch_has_bf16_products()) {
+    GTEST_SKIP() << "needs a CPU that LibTorch has no bf16 products for";
+  }
+  expect_one_rounding(/*rows=*/4, /*in=*/600, /*out=*/700, /*has_bias=*/true);
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = random_leaf({4, 600}, 1, at::kBFloat16);
+  const at::Tensor weight = random_leaf({700, 600}, 2, at::kBFloat16);
+  EXPECT_TRUE(linear_product(x, weight).equal(widened_product_nt(x, weight)));
+}
+
+// Why large products are what they are by themselves.
+std::string reason_of_auto() {
+  return libtorch_has_bf16_products() ? "measured" : "LibTorch has none of bf16 for this CPU";
+}
+
+// What decides without a measurement: LibTorch's own where it has some, else fp32.
+TEST(Bf16Products, AreNotMeasuredWhereRunsMustRepeat) {
   const c10::NoGradGuard no_grad;
   const at::Tensor x = random_leaf({128, 128}, 1, at::kBFloat16);
   const at::Tensor weight = random_leaf({128, 128}, 2, at::kBFloat16);
-  const auto expect_native = [&] {
-    EXPECT_FALSE(bf16_products_are_widened());
-    EXPECT_FALSE(widening_is_faster().has_value());
-    EXPECT_TRUE(linear_product(x, weight).equal(at::linear(x, weight)));
-    EXPECT_EQ(describe_bf16_products(), "native (as runs must repeat)");
+  const auto expect_unmeasured = [&] {
+    const at::Tensor product = linear_product(x, weight);
+    if (libtorch_has_bf16_products()) {
+      EXPECT_FALSE(bf16_products_are_widened());
+      EXPECT_FALSE(widening_is_faster().has_value());
+      EXPECT_TRUE(product.equal(at::linear(x, weight)));
+      EXPECT_EQ(describe_bf16_products(), "native (as runs must repeat)");
+    } else {
+      EXPECT_TRUE(bf16_products_are_widened());
+      EXPECT_EQ(widening_is_faster(), std::optional(true));
+      EXPECT_TRUE(product.equal(widened_product_nt(x, weight)));
+      EXPECT_EQ(describe_bf16_products(), "widened to fp32 (" + reason_of_auto() + ")");
+    }
   };
   for (const ProductEngine engine : {ProductEngine::kMkl, ProductEngine::kOneDnn}) {
     set_product_engine(engine);
-    expect_native();
+    expect_unmeasured();
   }
   set_product_engine(ProductEngine::kAuto);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  expect_native();
+  expect_unmeasured();
   at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
-  EXPECT_THAT(describe_bf16_products(), ::testing::HasSubstr("measured"));
+  EXPECT_THAT(describe_bf16_products(), ::testing::HasSubstr(reason_of_auto()));
 }
 
 TEST(Bf16Products, NativeOnesAreLibTorchsOwn) {
@@ -197,7 +224,7 @@ TEST(Bf16Products, NativeOnesAreLibTorchsOwn) {
   EXPECT_TRUE(linear_product(x, weight).equal(at::linear(x, weight)));
   EXPECT_EQ(describe_bf16_products(), "native (set)");
   set_bf16_products(Bf16Products::kAuto);
-  EXPECT_THAT(describe_bf16_products(), ::testing::HasSubstr("measured"));
+  EXPECT_THAT(describe_bf16_products(), ::testing::HasSubstr(reason_of_auto()));
 }
 
 TEST(Bf16Products, AreWhatRanksHaveSettledUntilTheyAreSetAnew) {
@@ -215,7 +242,7 @@ TEST(Bf16Products, AreWhatRanksHaveSettledUntilTheyAreSetAnew) {
   EXPECT_EQ(bf16_products_are_widened(), measured);
 }
 
-TEST(ProductEngine, AutoMeasuresOnceAndPicksOne) {
+TEST(ProductEngine, AutoPicksOneAndMeasuresOnceWhereItIsNotKnown) {
   std::vector<std::thread> ranks;
   std::vector<ProductEngine> picked(4, ProductEngine::kAuto);
   for (ProductEngine& engine : picked) {
@@ -228,7 +255,16 @@ TEST(ProductEngine, AutoMeasuresOnceAndPicksOne) {
   EXPECT_NE(picked.front(), ProductEngine::kAuto);
   EXPECT_GT(product_speed().mkl.all, 0);
   EXPECT_GT(product_speed().onednn.all, 0);
-  EXPECT_THAT(describe_product_engine(), ::testing::HasSubstr("measured"));
+  EXPECT_THAT(describe_product_engine(),
+              ::testing::HasSubstr(product_engine_is_measured() ? "measured: MKL" : "AVX2 alone"));
+}
+
+TEST(ProductEngine, IsMklWithoutAMeasurementWhereBothEnginesHaveAvx2) {
+  EXPECT_EQ(product_engine_is_measured(), !engines_have_avx2() || !at::globalContext().hasMKL());
+  if (!product_engine_is_measured()) {
+    EXPECT_EQ(product_engine(ProductKind::kRows), ProductEngine::kMkl);
+    EXPECT_EQ(product_engine(ProductKind::kWeights), ProductEngine::kMkl);
+  }
 }
 
 // Speeds of rows, and of weights.

@@ -4,7 +4,7 @@ import io.fsdp2.internal.Raw;
 
 /** What computes the fp32 products of linear layers on a CPU. */
 public enum ProductEngine {
-  /** The faster one, measured once. */
+  /** The faster one, measured once where it is not known. */
   AUTO(Raw.FSDP2_PRODUCT_ENGINE_AUTO),
   /** Intel MKL. */
   MKL(Raw.FSDP2_PRODUCT_ENGINE_MKL),
