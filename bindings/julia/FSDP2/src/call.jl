@@ -4,10 +4,14 @@
 # are what the function waits for (ranks of the same process), for ever. So every call tells the collector that its thread is
 # in a safe place, and every callback that it has left it. Newer versions of Julia have `@ccall gc_safe=true ...` and do by
 # themselves in a callback what `enter_julia` does; these functions of the runtime exist in all versions.
+#
+# Ctrl-C throws an InterruptException wherever Julia looks for it next, and a callback looks as soon as it begins. No exception may
+# leave a callback, so a call puts Ctrl-C off until its end. A function of the program runs in a `try`, and there `reenable_sigint` lets
+# Ctrl-C interrupt it.
 
 """
 Like `Base.@ccall`, for a function of the library in the form that `libfsdp2.jl` has it, but in a place that is safe for the
-collector. Between the two functions of the runtime nothing may happen but the call.
+collector. Between `jl_gc_safe_enter` and `jl_gc_safe_leave` nothing may happen but the call.
 """
 macro ccall(signature)
     call, result = signature.args
@@ -22,9 +26,11 @@ macro ccall(signature)
         $(keep...)
         GC.@preserve $(kept...) begin
             $(convert...)
+            Base.sigatomic_begin()
             state = ccall(:jl_gc_safe_enter, Int8, ())
             result = ccall(($func, libfsdp2), $(esc(result)), ($(esc.(types)...),), $(passed...))
             ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+            Base.sigatomic_end()
             result
         end
     end

@@ -87,7 +87,7 @@ function in_forward(f, is_training = context().is_training)
     outer_scope, outer_records, outer_is_training = context.scope, context.records_gradients, context.is_training
     context.scope, context.records_gradients, context.is_training = scope, true, is_training
     status = try
-        f(scope, context)
+        reenable_sigint(() -> f(scope, context))
         close(scope)
         FSDP2_OK
     catch thrown

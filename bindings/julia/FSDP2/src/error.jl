@@ -88,7 +88,7 @@ function guard(f)
     was_sticky = task.sticky
     task.sticky = true
     try
-        f()
+        reenable_sigint(f)
         FSDP2_OK
     catch thrown
         fail_callback(thrown, catch_backtrace())

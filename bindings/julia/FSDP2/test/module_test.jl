@@ -168,6 +168,46 @@ end
     @test thrown(() -> op("aten::relu", "x")).cause === nothing
 end
 
+# Where Julia notes that a signal has come, if this version tells.
+const signal_pending = try
+    cglobal(:jl_signal_pending, Cint)
+catch
+    nothing
+end
+
+# The signal comes while the library is between two functions, and the second one is where Julia looks for it.
+function interrupting_entry(info, inputs, n_inputs, outputs, cap, n_outputs, address)
+    ccall(:kill, Cint, (Cint, Cint), getpid(), Base.SIGINT)
+    for _ in 1:(signal_pending === nothing ? 50 : 5000)
+        signal_pending !== nothing && unsafe_load(signal_pending) != 0 && break
+        ccall(:usleep, Cint, (Cuint,), 1000)
+    end
+    unsafe_store!(outputs, unsafe_load(inputs))
+    unsafe_store!(n_outputs, 1)
+    FSDP2.FSDP2_OK
+end
+
+@testset "Ctrl-C fails the call and leaves the model usable" begin
+    entry = @cfunction(interrupting_entry, FSDP2.fsdp2_status, (
+        Ptr{FSDP2.fsdp2_forward_info}, Ptr{FSDP2.fsdp2_tensor}, Csize_t, Ptr{FSDP2.fsdp2_tensor}, Csize_t, Ptr{Csize_t}, Ptr{Cvoid}))
+    raw = FSDP2.output(FSDP2.fsdp2_module) do out
+        FSDP2.fsdp2_module_create_custom("Interrupting", C_NULL, entry, C_NULL, C_NULL, out)
+    end
+    interrupting = FSDP2.own(FSDP2.Module(raw.id, FSDP2.Forward(nothing)))
+    doubling = custom_module((ps, x) -> x .* 2, "Doubling")
+    whole = create_layer("Sequential")
+    add_child!(whole, "0", interrupting)
+    add_child!(whole, "1", doubling)
+    Base.exit_on_sigint(false)
+    error = try
+        thrown(() -> whole(Tensor([3f0])))
+    finally
+        Base.exit_on_sigint(true)
+    end
+    @test error isa FSDP2Error && error.cause.ex isa InterruptException
+    @test forward_submodule(whole, "1", Tensor([3f0]))[] == 6
+end
+
 @testset "a forward keeps to itself" begin
     leaked = Ref{Any}()
     outer = Tensor([5f0])
