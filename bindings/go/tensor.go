@@ -1,6 +1,7 @@
 package fsdp2
 
 import (
+	"fmt"
 	"runtime"
 
 	"fsdp2/internal/capi"
@@ -137,6 +138,15 @@ type TensorInfo struct {
 	Shape        []int
 	Strides      []int // in elements
 	Bytes        int   // elements x their size
+}
+
+// String returns the dtype and the shape, such as "Tensor(f32 [2 3])", or why there are none.
+func (t *Tensor) String() string {
+	info, err := t.Info()
+	if err != nil {
+		return fmt.Sprintf("Tensor(%v)", err)
+	}
+	return fmt.Sprintf("Tensor(%v %v)", info.Dtype, info.Shape)
 }
 
 // Info describes the tensor.

@@ -2,11 +2,30 @@ package fsdp2_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"fsdp2"
 )
+
+func TestATensorPrintsAsItsTypeAndShape(t *testing.T) {
+	defer noHandles(t)
+	x := floats(t, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
+	half := x.To(fsdp2.DtypeBF16).Select(0, 0).Sum()
+	defer half.Close()
+	if found := fmt.Sprint(x, " ", half); found != "Tensor(f32 [2 3]) Tensor(bf16 [])" {
+		t.Errorf("found %s", found)
+	}
+	x.Close()
+	var none *fsdp2.Tensor
+	for text, tensor := range map[string]*fsdp2.Tensor{"STALE_HANDLE": x, "is nil": none, "view": half.View(7)} {
+		if found := tensor.String(); !strings.HasPrefix(found, "Tensor(") || !strings.Contains(found, text) {
+			t.Errorf("expected %s, found %s", text, found)
+		}
+	}
+}
 
 func TestArraysGoInAndOut(t *testing.T) {
 	defer noHandles(t)

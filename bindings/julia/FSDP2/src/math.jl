@@ -110,6 +110,12 @@ Base.dropdims(x::Tensor; dims) = op("aten::squeeze.dims", x, c_dims(dims))::Tens
 Base.selectdim(x::Tensor, dim::Integer, i::Integer) = op("aten::select.int", x, dim - 1, i - 1)::Tensor
 Base.cat(xs::Tensor...; dims::Integer) = op("aten::cat", xs, dims - 1)::Tensor
 
+# What `begin` and `end` are in the brackets.
+Base.axes(x::Tensor, dim) = Base.OneTo(size(x, dim))
+Base.firstindex(::Tensor, dim = 1) = 1
+Base.lastindex(x::Tensor) = length(x)
+Base.lastindex(x::Tensor, dim) = size(x, dim)
+
 """
     tensor[i, :, first:last]
 

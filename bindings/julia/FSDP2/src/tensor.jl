@@ -141,6 +141,8 @@ end
 raw_tensors(tensors) = fsdp2_tensor[raw(tensor, fsdp2_tensor) for tensor in tensors]
 
 function Base.show(io::IO, tensor::Tensor)
-    isopen(tensor) || return print(io, "Tensor(closed)")
-    print(io, "Tensor{", eltype(tensor), "}", size(tensor))
+    info = Ref(fsdp2_tensor_info())
+    # What a callback was lent is closed behind the tensor's back.
+    isopen(tensor) && fsdp2_tensor_get_info(tensor, info) == FSDP2_OK || return print(io, "Tensor(closed)")
+    print(io, "Tensor{", dtype_of(info[].dtype), "}", Int.(info[].shape[1:info[].n_dims]))
 end

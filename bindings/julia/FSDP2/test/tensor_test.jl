@@ -1,3 +1,12 @@
+@testset "a tensor prints as its type and shape" begin
+    tensor = Tensor(Float32[1 2 3; 4 5 6])
+    @test string(tensor, " ", Tensor(BF16(1))) == "Tensor{Float32}(2, 3) Tensor{BF16}()"
+    close(tensor)
+    lent = Ref{Any}()
+    custom_module((ps, x) -> lent[] = x, "Keeps")(Tensor(1f0))
+    @test string(tensor) == string(lent[]) == "Tensor(closed)"
+end
+
 @testset "arrays go in and out" begin
     for T in FSDP2.dtypes, size in [(), (3,), (2, 3), (2, 3, 4), (0, 3)]
         array = map(T, reshape([i % 2 for i in 1:prod(size)], size))
@@ -8,7 +17,8 @@
     array = reshape(Float32.(1:24), 2, 3, 4)
     tensor = Tensor(array)
     @test strides(tensor) == (12, 4, 1)
-    @test tensor[2, 3, 4][] == array[2, 3, 4]
+    @test tensor[2, 3, 4][] == tensor[end, end, end][] == array[2, 3, 4]
+    @test Array(tensor[begin, 2:end, 1]) == array[1, 2:3, 1] && Tensor([1f0, 2f0])[end][] == 2
     @test Array(Tensor(view(array, :, 2:3, 1))) == array[:, 2:3, 1]
     @test Array(Tensor(array .> 5)) == (array .> 5)
     @test Tensor(3)[] == 3 && eltype(Tensor(3)) == Int64

@@ -1,6 +1,7 @@
 //! Tensors: elements in and out, and gradients.
 
 use std::ffi::c_void;
+use std::fmt;
 use std::mem::{size_of, size_of_val, ManuallyDrop};
 use std::num::NonZeroU64;
 
@@ -46,7 +47,7 @@ info! {
 /// Threads may share tensors. Values that one thread writes while another one uses them may come out wrong, but do no harm
 /// beyond that.
 #[repr(transparent)] // with the niche of zero: an Option<Tensor> is C's fsdp2_tensor
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 pub struct Tensor(NonZeroU64);
 
 impl Tensor {
@@ -199,6 +200,16 @@ impl Tensor {
     /// ```
     pub fn destroy(self) -> Result<()> {
         ffi::check(unsafe { sys::fsdp2_tensor_destroy(self.into_raw()) })
+    }
+}
+
+/// The type and the sizes, such as `Tensor(F32, [2, 3])`, or why there are none.
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.info() {
+            Ok(info) => write!(f, "Tensor({:?}, {:?})", info.dtype, info.shape),
+            Err(error) => write!(f, "Tensor({})", error.status()),
+        }
     }
 }
 

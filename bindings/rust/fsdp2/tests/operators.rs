@@ -195,6 +195,17 @@ fn a_scope_keeps_what_is_taken_out() -> Result<()> {
 }
 
 #[test]
+fn a_tensor_prints_as_its_type_and_shape() -> Result<()> {
+    let x = Tensor::from_slice(&[1f32; 6], &[2, 3])?;
+    let half = x.sum()?.to_dtype(Dtype::Bf16)?;
+    assert_eq!(
+        format!("{x:?} {half:?}"),
+        "Tensor(F32, [2, 3]) Tensor(Bf16, [])"
+    );
+    Ok(())
+}
+
+#[test]
 fn arrays_go_in_and_out() -> Result<()> {
     let x = Tensor::from_slice(&[1i32, 2, 3, 4, 5, 6], &[2, 3])?;
     let info = x.info()?;

@@ -4,6 +4,7 @@ import io.fsdp2.internal.Raw;
 import io.fsdp2.internal.fsdp2_tensor_info;
 import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
+import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -197,7 +198,9 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
 
   /**
    * Makes a tensor in the memory of a direct buffer, between its position and its limit, without a
-   * copy: what is written to one is in the other. The tensor keeps the buffer alive.
+   * copy: what is written to one is in the other. Its elements must be in the machine's byte order
+   * ({@code direct.order(ByteOrder.nativeOrder())}; a new ByteBuffer is big-endian). The tensor
+   * keeps the buffer alive.
    */
   public static Tensor wrap(ByteBuffer direct, DType dtype, long... shape) {
     return adopt(TensorData.wrap(direct, dtype, shape));
@@ -342,6 +345,17 @@ public final class Tensor extends TensorOperators implements AutoCloseable {
     } else if (scope != null && scope.isOpen()) {
       scope = null;
       Raw.fsdp2_tensor_destroy(id);
+    }
+  }
+
+  /** The type and the sizes, such as {@code Tensor[F32, [2, 3]]}, or why there are none. */
+  @Override
+  public String toString() {
+    try {
+      TensorInfo info = getInfo();
+      return "Tensor[" + info.dtype() + ", " + Arrays.toString(info.shape()) + "]";
+    } catch (FsdpException gone) {
+      return "Tensor[" + gone.code() + "]";
     }
   }
 

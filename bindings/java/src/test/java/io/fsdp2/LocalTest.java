@@ -44,12 +44,22 @@ public final class LocalTest {
     test("a mixture takes windows by weight", LocalTest::aMixtureTakesWindowsByWeight);
     test("an operator gives all its results", LocalTest::anOperatorGivesAllItsResults);
     test("arrays go in and out", LocalTest::arraysGoInAndOut);
+    test("a tensor prints as its type and shape", LocalTest::aTensorPrints);
     test("arrays are shared without a copy", LocalTest::memoryIsShared);
     test("a scope ends what was made in it", LocalTest::aScopeEndsWhatWasMadeInIt);
     test("a scope without gradients records none", LocalTest::aScopeWithoutGradients);
     test("a scope ends the scopes within it", LocalTest::aScopeEndsTheScopesWithinIt);
     test("a scope that has ended ends nothing", LocalTest::aScopeThatHasEnded);
     test("nothing crashes on odd sizes", LocalTest::nothingCrashesOnOddSizes);
+  }
+
+  private static void aTensorPrints() {
+    Tensor x = Tensor.of(new float[6], 2, 3);
+    try (Tensor sum = x.sum()) {
+      expect("Tensor[F32, [2, 3]] Tensor[F32, []]", x + " " + sum);
+    }
+    x.close();
+    expect("Tensor[STALE_HANDLE]", x.toString());
   }
 
   private static void versionsAgree() {
