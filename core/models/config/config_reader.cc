@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_depth.h"
+#include "core/base/text.h"
 
 namespace fsdp2::models {
 
@@ -31,10 +32,14 @@ bool is_name(const std::string& text) {
          });
 }
 
-// A parser's message without what is of the parser alone: "line 2, column 1: syntax error ...".
+// A parser's message without what is of the parser alone: "line 2, column 1: syntax error ...". It
+// may quote a character in part.
 std::string without_library_names(const std::string& message) {
   const size_t end_of_name = message.find("] ");
   std::string text = end_of_name == std::string::npos ? message : message.substr(end_of_name + 2);
+  while (const auto malformed = find_malformed_utf8(text)) {
+    text.replace(*malformed, 1, "\uFFFD");
+  }
   const std::string beginning = "parse error at ";
   return text.rfind(beginning, 0) == 0 ? text.substr(beginning.size()) : text;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "tests/support/errors.h"
 
 namespace fsdp2::models {
@@ -70,6 +71,15 @@ TEST(ConfigReader, TakesAListOfManyObjects) {
   }
   EXPECT_TRUE(
       ConfigReader("{\"model_type\": null, \"a\": [" + objects + "{}]}").is_null("model_type"));
+}
+
+TEST(ConfigReader, TellsOfBadJsonInUtf8) {
+  for (const std::string text : {"\xF0\x9F\x98\x80", "{\"key\": \xC3\xA9}"}) {
+    const std::string message =
+        message_of_error([&] { ConfigReader{text}; }, Code::kInvalidArgument);
+    EXPECT_THAT(message, HasSubstr("last read: "));
+    EXPECT_TRUE(is_utf8(message)) << message;
+  }
 }
 
 TEST(DecoderConfig, WithAMissingKeyNamesIt) {
