@@ -24,8 +24,8 @@ void call_back(const std::string& what, c10::function_ref<fsdp2_status()> functi
   }();
   const std::string text = error_record().status == FSDP2_OK ? "" : error_record().message;
   error_record() = std::move(before);
-  FSDP2_CHECK(status == FSDP2_OK, Code::kCallback, "{}: the callback returned {} ({}){}{}", what,
-              fsdp2_status_name(status), status, text.empty() ? "" : ": ", text);
+  FSDP2_CHECK(status == FSDP2_OK, code_of_callback(status), "{}: the callback returned {} ({}){}{}",
+              what, fsdp2_status_name(status), status, text.empty() ? "" : ": ", text);
 }
 
 LentTensor::LentTensor(at::Tensor tensor) : handle_(give_tensor(std::move(tensor))) {}

@@ -14,10 +14,10 @@
 
 namespace fsdp2::capi {
 
-// Runs `function` and turns a status other than FSDP2_OK into kCallback with the text that the
-// callback, or a call inside it, left in this thread's record; otherwise the record stays what it
-// was. what: "all-reduce hook of unit 'a.b'". lets_in: calls of `function` that may share what
-// the call around it holds; others are kBusy on that.
+// Runs `function` and turns a status other than FSDP2_OK into an error (code_of_callback) with the
+// text that the callback, or a call inside it, left in this thread's record; otherwise the record
+// stays what it was. what: "all-reduce hook of unit 'a.b'". lets_in: calls of `function` that may
+// share what the call around it holds; others are kBusy on that.
 void call_back(const std::string& what, c10::function_ref<fsdp2_status()> function,
                Nested lets_in = Nested::kReads);
 

@@ -179,6 +179,27 @@ InCallback::~InCallback() {
   }
 }
 
+bool Call::knows_of_failure() const {
+  const bool knows = mesh_ != nullptr && mesh_->team().failure().failed();
+  return knows || (outer_ != nullptr && outer_->knows_of_failure());
+}
+
+// A kPeerFailed is told to nobody, so that it must be true: a callback may have made it up.
+Code code_of_callback(fsdp2_status returned) {
+  const auto code = static_cast<Code>(returned);
+  switch (code) {
+    case Code::kComm:
+    case Code::kTimeout:
+    case Code::kDeviceLost:
+      return code;
+    case Code::kPeerFailed:
+      return innermost_call != nullptr && innermost_call->knows_of_failure() ? code
+                                                                             : Code::kCallback;
+    default:
+      return Code::kCallback;
+  }
+}
+
 fsdp2_status Call::fail() noexcept {
   try {
     record_current_exception();

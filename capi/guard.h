@@ -74,6 +74,9 @@ class Call {
   void share_failure() { shares_failure_ = mesh_ != nullptr; }
   void stop_sharing() { shares_failure_ = false; }
 
+  // Whether the ranks that this call is about, or one around it, know that one of them has failed.
+  bool knows_of_failure() const;
+
   // For guard: begins the call, and turns the exception that is being handled into a status.
   void begin();
   fsdp2_status fail() noexcept;
@@ -125,6 +128,10 @@ class InCallback {
  private:
   Call* call_;
 };
+
+// The code of this thread's innermost call, whose callback has returned this status. What other
+// ranks or a device have done to a call inside the callback is no failure of the callback's.
+Code code_of_callback(fsdp2_status returned);
 
 // While it lives, this thread cannot be cancelled, the callbacks that it makes included: what
 // unwinds a cancelled thread must not end anywhere, and `catch (...)`, here and in LibTorch, ends

@@ -117,6 +117,42 @@ func TestAnErrorOnOneRankReachesTheOthers(t *testing.T) {
 	contains(t, errs[0], "an error of the program's")
 }
 
+// Rank 0 fails where the layer is gathered, for which rank 1 waits inside the forward of the whole.
+func TestAForwardThatWaitsForAFailedRankHasNotFailed(t *testing.T) {
+	defer noHandles(t)
+	errs := onRanks(t, 2, func(mesh *fsdp2.Mesh, rank int) error {
+		model, err := newRegression(unchanged)
+		if err != nil {
+			return err
+		}
+		r, err := newRun(mesh, model)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if err := r.Shard.SetAllGatherExtension("layer", &fsdp2.AllGatherExtension{
+			Pre: func(info fsdp2.GatherInfo, chunk *fsdp2.Tensor) (*fsdp2.Tensor, error) {
+				if rank == 0 {
+					return nil, errOwn
+				}
+				return chunk, nil
+			},
+			Post: func(info fsdp2.GatherInfo, pieces, chunks *fsdp2.Tensor) error { return nil },
+		}); err != nil {
+			return err
+		}
+		_, err = r.steps(1)
+		return err
+	})
+	for rank, expected := range []fsdp2.Code{fsdp2.ErrCallback, fsdp2.ErrPeerFailed} {
+		var err *fsdp2.Error
+		if !errors.As(errs[rank], &err) || err.Code != expected {
+			t.Errorf("rank %d: expected %v, found %v", rank, expected, errs[rank])
+		}
+		contains(t, errs[rank], "an error of the program's")
+	}
+}
+
 func TestForwardWithoutGradientsAndOfASubmodule(t *testing.T) {
 	defer noHandles(t)
 	model, err := newRegression(unchanged)

@@ -125,6 +125,15 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
+// As gives the raw layer its own form of the error, for a callback that fails by it.
+func (e *Error) As(target any) bool {
+	raw, ok := target.(**capi.Error)
+	if ok {
+		*raw = &capi.Error{Status: capi.Status(e.Code)}
+	}
+	return ok
+}
+
 // Unwrap returns what a callback of this process failed by: the error that it returned, or a *PanicError. It is nil if the call
 // failed for another reason.
 func (e *Error) Unwrap() error { return e.cause }

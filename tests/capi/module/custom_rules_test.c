@@ -6,6 +6,7 @@
 #include "tests/capi/net.h"
 
 static const fsdp2_scope kNoScope = {0};
+static _Thread_local int this_rank;
 
 /* ---- failures */
 
@@ -33,6 +34,67 @@ static void fail_on_rank_1(fsdp2_mesh mesh, int rank) {
   destroy_net(module, &net);
 }
 static void a_failure_reaches_every_rank(void) { on_ranks("fails", 2, 0, fail_on_rank_1); }
+
+/* Rank 0 fails where a block is gathered, for which rank 1 waits inside the forward of the net. */
+static fsdp2_status pre_that_fails(const fsdp2_gather_info* info, fsdp2_tensor chunk,
+                                   fsdp2_tensor* out, void* user_data) {
+  (void)info, (void)user_data;
+  if (this_rank == 0) {
+    return fsdp2_callback_fail(FSDP2_E_CANCELLED, "nothing to send");
+  }
+  return fsdp2_tensor_duplicate(chunk, out);
+}
+
+static fsdp2_status post_of_none(const fsdp2_gather_info* info, fsdp2_tensor pieces,
+                                 fsdp2_tensor chunks, void* user_data) {
+  (void)info, (void)pieces, (void)chunks, (void)user_data;
+  return FSDP2_OK;
+}
+
+static void wait_for_a_rank_that_fails(fsdp2_mesh mesh, int rank) {
+  struct net net;
+  const fsdp2_module module = make_net(&net);
+  const fsdp2_shard shard = shard_net(module, mesh, "Block");
+  fsdp2_tensor batch[2], loss = {0};
+  size_t n = 0;
+  this_rank = rank;
+  make_batch(batch);
+  EXPECT_OK(fsdp2_shard_set_all_gather_extension(shard, "second", pre_that_fails, post_of_none,
+                                                 NULL, NULL));
+  EXPECT_STATUS(fsdp2_module_forward(module, batch, 2, 0, &loss, 1, &n),
+                rank == 0 ? FSDP2_E_CALLBACK : FSDP2_E_PEER_FAILED);
+  EXPECT_MESSAGE("nothing to send");
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  destroy_net(module, &net);
+}
+static void a_forward_that_waits_for_a_failed_rank_has_not_failed(void) {
+  on_ranks("waits", 2, 0, wait_for_a_rank_that_fails);
+}
+
+/* Only a rank that has failed makes others say so. */
+static fsdp2_status blame_another(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                                  size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
+                                  size_t* n_outputs, void* user_data) {
+  (void)info, (void)inputs, (void)n_inputs, (void)outputs, (void)cap, (void)n_outputs;
+  return *(fsdp2_status*)user_data;
+}
+
+static void a_forward_cannot_blame_a_rank_that_works(void) {
+  fsdp2_status status = FSDP2_E_PEER_FAILED;
+  fsdp2_module module = {0};
+  fsdp2_tensor batch[2], output = {0};
+  size_t n = 0;
+  make_batch(batch);
+  EXPECT_OK(fsdp2_module_create_custom("Blames", NULL, blame_another, &status, NULL, &module));
+  EXPECT_STATUS(fsdp2_module_forward(module, batch, 1, 0, &output, 1, &n), FSDP2_E_CALLBACK);
+  status = FSDP2_E_TIMEOUT;
+  EXPECT_STATUS(fsdp2_module_forward(module, batch, 1, 0, &output, 1, &n), FSDP2_E_TIMEOUT);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
 
 /* A child outside of the forward of the unit that has its parameters. */
 static void call_a_child_alone(fsdp2_mesh mesh, int rank) {
@@ -228,6 +290,8 @@ static void a_part_needs_no_handle(void) {
 
 int main(void) {
   RUN(a_failure_reaches_every_rank);
+  RUN(a_forward_that_waits_for_a_failed_rank_has_not_failed);
+  RUN(a_forward_cannot_blame_a_rank_that_works);
   RUN(a_freed_parameter_is_told_by_name);
   RUN(a_part_serves_only_to_be_called);
   RUN(a_forward_cannot_freeze_its_parameter);

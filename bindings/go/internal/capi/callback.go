@@ -4,8 +4,8 @@ package capi
 #include "callback.h"
 #include "calls.h"
 
-static inline fsdp2_status fsdp2_go_fail(const char* message) {
-  return fsdp2_go_library.callback_fail(FSDP2_E_CALLBACK, message);
+static inline fsdp2_status fsdp2_go_fail(fsdp2_status status, const char* message) {
+  return fsdp2_go_library.callback_fail(status, message);
 }
 */
 import "C"
@@ -163,7 +163,26 @@ func fail(err error) C.fsdp2_status {
 	}
 	message := C.CString(text)
 	defer C.free(unsafe.Pointer(message))
-	return C.fsdp2_go_fail(message)
+	return C.fsdp2_go_fail(C.fsdp2_status(statusOf(err)), message)
+}
+
+// statusOf is that of the library's own error, if there is one in it. One that the caller has made up may have none that is known.
+func statusOf(err error) (status Status) {
+	defer func() {
+		if recover() != nil { // in a method of the caller's
+			status = ECallback
+		}
+	}()
+	var own *Error
+	if errors.As(err, &own) && isKnown(own.Status) {
+		return own.Status
+	}
+	return ECallback
+}
+
+// isKnown tells a failure by its name: any other number has that of its class, such as FSDP2_E_4XX.
+func isKnown(status Status) bool {
+	return status > 0 && !strings.HasSuffix(StatusName(status), "XX")
 }
 
 // messageOf asks a value of the caller's for its text, which may panic once more.

@@ -76,8 +76,8 @@ function call_with(f, ps, lent, scope)
 end
 
 """
-Runs f as `guard` does, with a scope and in a context of its own: a callback has nothing to do with the scopes and modes of what runs around the call. What
-has to end with it ends behind a `catch` of everything, because each `finally` would cost as much as the rest.
+Runs f as `guard` does, with a scope and in a context of its own: a callback has nothing to do with the scopes and modes of what runs
+around the call. What has to end with it ends behind a `catch` of everything, because each `finally` would cost as much as the rest.
 """
 function in_forward(f, is_training = context().is_training)
     task = current_task()
@@ -149,7 +149,8 @@ parameters, as Lux passes them, and buffers. It is sharded, checkpointed, saved 
     end
 
 f runs inside calls of the library, on the same thread, in a `scope` of its own, and once more in backward under activation
-checkpointing. What it throws fails the call, whose error has it as its `cause`. It should not wait for other tasks.
+checkpointing. What it throws fails the call, whose error has it as its `cause`. Where it throws an `FSDP2Error` of the class
+`:communication`, another rank has failed: the call's error then has the same code, and no `cause`. It should not wait for other tasks.
 """
 function custom_module(f, kind; parameters = NamedTuple(), buffers = NamedTuple(), children = NamedTuple(), options...)
     forward = Forward(f)

@@ -105,6 +105,20 @@ end
     @test rank == 0 || thrown_here.cause.ex.msg == "rank 1's own"
 end
 
+# Rank 0 fails where the part is gathered, for which rank 1 waits inside the forward of the whole.
+@testset "a forward that waits for a failed rank has not failed" begin
+    thrown_here = on_ranks() do mesh
+        part = custom_module((ps, x) -> x * ps.w, "Part"; parameters = (w = (2, 2),))
+        whole = custom_module((ps, x) -> sum(part(x)), "Whole"; children = (part = part,))
+        shard = Shard(whole, mesh; wrap_kinds = ["Part"])
+        set_all_gather_extension!(shard, (info, chunk) -> rank == 0 ? error("nothing to send") : chunk, (arguments...) -> nothing;
+            unit = "part")
+        thrown(() -> whole(Tensor(ones(Float32, 2, 2))))
+    end
+    @test thrown_here.code == (rank == 0 ? :callback : :peer_failed)
+    @test occursin("nothing to send", thrown_here.message)
+end
+
 "x * weight' or, with a target, the mean square of how far that is off."
 line() = custom_module("Line"; parameters = (; weight = (3, 4)), seed = 7) do ps, x, target...
     made = linear(x, ps.weight)

@@ -13,7 +13,9 @@ pub type CallbackError = Box<dyn std::error::Error + Send + Sync>;
 /// What a callback returns.
 ///
 /// An error, or a panic, fails the call around the callback with [`Status::Callback`](crate::Status::Callback), and the other
-/// ranks' calls with [`Status::PeerFailed`](crate::Status::PeerFailed). It is the source of the error of the call around it.
+/// ranks' calls with [`Status::PeerFailed`](crate::Status::PeerFailed). It is the source of the error of the call around it. An
+/// [`Error`] of the class [`Communication`](crate::Class::Communication), of a call inside the callback, gives the error of the call
+/// around it the same status and no source: this rank has not failed.
 pub type CallbackResult<T = ()> = std::result::Result<T, CallbackError>;
 
 thread_local! {

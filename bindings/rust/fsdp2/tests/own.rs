@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use common::{on_ranks, regression, regression_data};
 use fsdp2::{
-    function, no_grad, op, CallbackResult, Function, FunctionBackward, FunctionForward, Init, Mesh,
-    Module, ModuleOptions, Optimizer, ParameterOptions, ReduceOp, Result, Schedule, SgdOptions,
-    Shard, ShardOptions, Status, Step, StepOptions, Tensor, Which, Wrap,
+    function, no_grad, op, CallbackResult, Function, FunctionBackward, FunctionForward, GatherInfo,
+    Init, Mesh, Module, ModuleOptions, Optimizer, ParameterOptions, ReduceOp, Result, Schedule,
+    SgdOptions, Shard, ShardOptions, Status, Step, StepOptions, Tensor, Which, Wrap,
 };
 
 const STEPS: usize = 6;
@@ -191,6 +191,30 @@ fn an_error_deep_inside_a_step_reaches_its_caller_on_every_rank() {
     for error in errors {
         assert!(error.message().contains("backward of doubles"), "{error}");
         assert!(error.message().contains("deep inside"), "{error}");
+    }
+}
+
+/// Rank 0 fails where the part is gathered, for which rank 1 waits inside the forward of the whole.
+#[test]
+fn a_forward_that_waits_for_a_failed_rank_has_not_failed() {
+    let errors = on_ranks(2, |rank, mesh| {
+        let part = |x: &Tensor, weight: &Tensor| Ok((x * weight)?);
+        let whole = whole_of(part, |hidden| Ok(hidden.sum()?)).unwrap();
+        let shard = Shard::create(&whole, &mesh, &parts_as_units()).unwrap();
+        let pre = move |_: &GatherInfo<'_>, chunk: &Tensor| match rank {
+            0 => Err("nothing to send".into()),
+            _ => Ok(chunk.duplicate()?),
+        };
+        shard
+            .set_all_gather_extension("part", pre, |_, _, _| Ok(()))
+            .unwrap();
+        let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0], &[4]).unwrap();
+        whole.forward_one([&x]).unwrap_err()
+    });
+    assert_eq!(errors[0].status(), Status::Callback);
+    assert_eq!(errors[1].status(), Status::PeerFailed);
+    for error in errors {
+        assert!(error.message().contains("nothing to send"), "{error}");
     }
 }
 

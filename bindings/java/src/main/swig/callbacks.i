@@ -39,7 +39,7 @@ static jmethodID find_method(JNIEnv *env, java_method *method) {
   return id;
 }
 
-// Calls the method with (target, ...), which returns what went wrong, as text with a NUL, or null.
+// Calls the method with (target, ...), which returns what went wrong, a status of two bytes and a text with a NUL, or null.
 static fsdp2_status call_java(JNIEnv *env, java_method *called, ...) {
   fsdp2_status status = FSDP2_OK;
   jmethodID method = find_method(env, called);
@@ -55,9 +55,10 @@ static fsdp2_status call_java(JNIEnv *env, java_method *called, ...) {
     return fsdp2_callback_fail(FSDP2_E_CALLBACK, "Java could not run the callback");
   }
   if (wrong != NULL) {
-    jbyte *text = (*env)->GetByteArrayElements(env, wrong, NULL);
-    status = fsdp2_callback_fail(FSDP2_E_CALLBACK, text == NULL ? "a Java exception" : (const char *)text);
-    if (text != NULL) (*env)->ReleaseByteArrayElements(env, wrong, text, JNI_ABORT);
+    jbyte *told = (*env)->GetByteArrayElements(env, wrong, NULL);
+    if (told == NULL) return fsdp2_callback_fail(FSDP2_E_CALLBACK, "a Java exception");
+    status = fsdp2_callback_fail((uint8_t)told[0] << 8 | (uint8_t)told[1], (const char *)told + 2);
+    (*env)->ReleaseByteArrayElements(env, wrong, told, JNI_ABORT);
   }
   return status;
 }

@@ -3,6 +3,7 @@ package io.fsdp2;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import io.fsdp2.internal.Callbacks;
+import io.fsdp2.internal.Raw;
 
 /**
  * A call of the library that failed. The cause is what a callback has thrown, if that is why.
@@ -40,13 +41,20 @@ public final class FsdpException extends RuntimeException {
       byte[] message,
       byte[] function,
       byte[] detail) {
-    super(new String(message, UTF_8), Callbacks.takeThrown());
+    super(new String(message, UTF_8), causeOf(status, Callbacks.takeThrown()));
     this.status = status;
     this.statusName = new String(statusName, UTF_8);
     this.rank = rank;
     this.nativeCode = nativeCode;
     this.function = new String(function, UTF_8);
     this.detail = new String(detail, UTF_8);
+  }
+
+  /**
+   * What was thrown is why only if the callback itself failed, and not a rank that it waited for.
+   */
+  private static Throwable causeOf(int status, Throwable thrown) {
+    return status == Raw.FSDP2_E_CALLBACK ? thrown : null;
   }
 
   /** Why the call failed; {@link ErrorCode#OTHER} if only a later version knows. */

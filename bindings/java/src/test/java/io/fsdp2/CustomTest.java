@@ -23,6 +23,9 @@ public final class CustomTest {
     test("modules chosen by path run again in backward", CustomTest::modulesChosenByPathRunAgain);
     test("an error in a forward callback reaches the caller", CustomTest::anErrorInAForward);
     test("an error on one rank reaches the others", CustomTest::anErrorOnOneRankReachesTheOthers);
+    test(
+        "a forward that waits for a failed rank has not failed",
+        CustomTest::aForwardThatWaitsHasNotFailed);
     test("a forward changes its buffers", CustomTest::aForwardChangesItsBuffers);
     test("tied parameters are one", CustomTest::tiedParametersAreOne);
     test("children end with their module", CustomTest::childrenEndWithTheirModule);
@@ -170,6 +173,38 @@ public final class CustomTest {
       expect(true, failure.getCause() == thrown);
       expectContains(told, failure.getMessage());
     }
+  }
+
+  /** Rank 0 fails where a layer is gathered, for which rank 1 waits in the forward of the net. */
+  private static void aForwardThatWaitsHasNotFailed() throws Exception {
+    AllGatherExtension failing =
+        new AllGatherExtension() {
+          @Override
+          public Tensor preAllGather(GatherInfo gather, Tensor chunk) {
+            if (gather.shardRank() == 0) {
+              throw new IllegalStateException("nothing to send");
+            }
+            return chunk;
+          }
+
+          @Override
+          public void postAllGather(GatherInfo gather, Tensor pieces, Tensor chunks) {}
+        };
+    onRanks(
+        2,
+        mesh -> {
+          ShardOptions units = ShardOptions.builder().wrap(Wrap.KINDS).wrapKinds("Linear").build();
+          try (Module net =
+                  net((self, inputs) -> List.of(inputs[0].linear(self.parameter("weight"))));
+              Shard shard = Shard.create(net, mesh, units);
+              Tensor x = rows(0)) {
+            shard.unit("layer1").setAllGatherExtension(failing);
+            FsdpException failure = expectThrown(FsdpException.class, () -> net.forward(x));
+            boolean own = mesh.rank() == 0;
+            expect(own ? ErrorCode.CALLBACK : ErrorCode.PEER_FAILED, failure.code());
+            expectContains("nothing to send", failure.getMessage());
+          }
+        });
   }
 
   private static void anErrorOnOneRankReachesTheOthers() throws Exception {

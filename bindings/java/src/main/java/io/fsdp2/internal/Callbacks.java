@@ -1,5 +1,8 @@
 package io.fsdp2.internal;
 
+import io.fsdp2.FsdpException;
+import java.nio.ByteBuffer;
+
 /**
  * Where native code enters Java. Nothing is thrown back into it: what a callback throws is returned
  * as text, for the record of the call that fails, and kept as the cause of that call's exception.
@@ -26,10 +29,12 @@ public final class Callbacks {
       return frame;
     }
 
-    /** Keeps what was thrown, and returns its text. */
+    /** Keeps what was thrown, and returns its status, in two bytes, and its text. */
     byte[] failed(Throwable what) {
       thrown = what;
-      return Text.toC(describe(what));
+      byte[] text = Text.toC(describe(what));
+      int status = what instanceof FsdpException own ? own.status() : Raw.FSDP2_E_CALLBACK;
+      return ByteBuffer.allocate(2 + text.length).putShort((short) status).put(text).array();
     }
   }
 
