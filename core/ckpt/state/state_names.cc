@@ -49,7 +49,7 @@ struct StateName {
   std::string owner;
 };
 
-std::optional<StateName> split_state_name(const std::string& name,
+std::optional<StateName> split_state_name(const std::string& name, const std::string& owner_prefix,
                                           const std::unordered_map<std::string, size_t>& owners) {
   const size_t slot = name.rfind('.');
   for (const size_t start : name_starts(name)) {
@@ -59,8 +59,11 @@ std::optional<StateName> split_state_name(const std::string& name,
       continue;
     }
     std::string text = name.substr(owner, slot - owner);
-    if (owners.count(text) != 0 || is_number(text)) {
+    if (is_number(text)) {
       return StateName{name.substr(0, start), std::move(text)};
+    }
+    if (starts_with(text, owner_prefix) && owners.count(text.substr(owner_prefix.size())) != 0) {
+      return StateName{name.substr(0, start), text.substr(owner_prefix.size())};
     }
   }
   return std::nullopt;
@@ -133,6 +136,7 @@ StateNames::StateNames(const StateSource& source, std::vector<ParameterNames> pa
     }
   }
   find_model_prefix();
+  find_owner_prefix();
   find_optimizer_prefix();
 }
 
@@ -155,11 +159,27 @@ void StateNames::find_model_prefix() {
   }
 }
 
+// "model." of "state_dict.model.", where a module around the model has given the optimizer its
+// parameters.
+void StateNames::find_owner_prefix() {
+  for (const size_t start : name_starts(model_prefix_)) {
+    const std::string prefix = model_prefix_.substr(start);
+    const auto names_parameter = [&](const StateEntry& entry) {
+      const auto found = split_state_name(entry.name, prefix, by_name_);
+      return found && by_name_.count(found->owner) != 0;
+    };
+    const std::vector<StateEntry>& entries = source_.entries();
+    if (std::any_of(entries.begin(), entries.end(), names_parameter)) {
+      owner_prefix_ = prefix;
+    }
+  }
+}
+
 void StateNames::find_optimizer_prefix() {
   Fits named;
   Fits numbered;
   for (const StateEntry& entry : source_.entries()) {
-    if (const auto found = split_state_name(entry.name, by_name_)) {
+    if (const auto found = split_state_name(entry.name, owner_prefix_, by_name_)) {
       Fit& fit = (by_name_.count(found->owner) != 0 ? named : numbered)[found->prefix];
       fit.owners.insert(found->owner);
       fit.entries.insert(entry.name);
@@ -228,7 +248,7 @@ const StateEntry* StateNames::optimizer_state(size_t index, const std::string& s
                : source_.find(fmt::format("{}{}.{}", start, number->second, slot));
   }
   for (const std::string& name : parameters_[index].names) {
-    if (const StateEntry* entry = source_.find(start + name + "." + slot)) {
+    if (const StateEntry* entry = source_.find(start + owner_prefix_ + name + "." + slot)) {
       return entry;
     }
   }
@@ -276,7 +296,9 @@ std::vector<std::string> StateNames::unexpected_optimizer_state() const {
     const size_t slot = entry.name.rfind('.');
     const std::string owner =
         slot > start.size() ? entry.name.substr(start.size(), slot - start.size()) : "";
-    if (numbers_.empty() ? by_name_.count(owner) == 0 : numbers.count(owner) == 0) {
+    const bool is_named = starts_with(owner, owner_prefix_) &&
+                          by_name_.count(owner.substr(owner_prefix_.size())) != 0;
+    if (numbers_.empty() ? !is_named : numbers.count(owner) == 0) {
       unexpected.push_back(entry.name);
     }
   }

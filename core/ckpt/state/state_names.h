@@ -4,6 +4,8 @@
 //   model.<parameter>               <any prefix><parameter>, with "", "app.model.", "module.", ...
 //   optim.state.<parameter>.<slot>  <any prefix>state.<parameter>.<slot>, as torchtitan saves it
 //                                   <any prefix>state.<number>.<slot>, as ROLL saves it
+//                                   <any prefix>state.model.<parameter>.<slot>, as Lightning saves
+//                                   that of a model which is an attribute of its module
 //
 // The numbers are those of an optimizer whose own state_dict was saved: they follow the order of
 // the parameters that it was given. If several prefixes fit, as in a checkpoint that also has an
@@ -43,6 +45,8 @@ class StateNames {
   const StateEntry* optimizer_state(size_t index, const std::string& slot) const;
   // "optim." or what stands in its place, for "param_groups".
   const std::string& optimizer_prefix() const { return optimizer_prefix_; }
+  // What its names of parameters begin with: "", or a part of how the model's own begin.
+  const std::string& owner_prefix() const { return owner_prefix_; }
   // Whether the optimizer's state is listed by the parameters' numbers.
   bool is_numbered() const { return !numbers_.empty(); }
 
@@ -53,6 +57,7 @@ class StateNames {
  private:
   void find_model_prefix();
   void find_optimizer_prefix();
+  void find_owner_prefix();
   void number_parameters();
   bool is_beside_model(const std::string& name) const;
 
@@ -61,6 +66,7 @@ class StateNames {
   std::unordered_map<std::string, size_t> by_name_;
   std::string model_prefix_ = "model.";
   std::string optimizer_prefix_ = "optim.";
+  std::string owner_prefix_;
   std::vector<std::string> optimizer_prefixes_;  // several: nothing tells which is meant
   bool has_optimizer_ = false;
   std::unordered_map<size_t, size_t> numbers_;  // parameter -> number; empty: state is by name

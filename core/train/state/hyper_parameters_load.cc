@@ -98,7 +98,7 @@ class HyperParameterLoader {
     for (size_t i = 0; i < optimizer.params().size(); ++i) {
       for (const std::string& name : optimizer.params()[i]->names()) {
         if (frozen.count(name) == 0) {
-          group_of_.emplace(name, optimizer.group_of(i));
+          group_of_.emplace(names.owner_prefix() + name, optimizer.group_of(i));
         }
       }
     }
@@ -210,7 +210,7 @@ class HyperParameterLoader {
   const StateSource& source_;
   const std::string prefix_;
   const Optimizer& optimizer_;
-  std::map<std::string, size_t> group_of_;  // by each name of a parameter
+  std::map<std::string, size_t> group_of_;  // by each name of a parameter, as the optimizer has it
   // By group: what the names of the hyper-parameters begin with, of each saved group that has one
   // of its parameters.
   std::vector<std::vector<std::string>> saved_;

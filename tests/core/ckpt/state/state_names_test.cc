@@ -108,5 +108,24 @@ TEST(StateNames, OfTwoOptimizersTheUsualOneIsTakenAndElseNone) {
   EXPECT_EQ(of_usual.optimizer_state(0, "exp_avg")->name, "optim.state.a.exp_avg");
 }
 
+TEST(StateNames, AnOptimizerMayNameParametersAsTheModuleAroundTheModel) {
+  const Named source({"state_dict.model.a", "state_dict.model.b",
+                      "optimizer_0.state.model.a.exp_avg", "optimizer_0.state.model.x.exp_avg",
+                      "optimizer_0.state.b.exp_avg"});
+  const StateNames names(source, {{{"a"}}, {{"b"}}});
+  EXPECT_EQ(names.parameter(0)->name, "state_dict.model.a");
+  // Exactly a parameter's name goes before one in a module.
+  EXPECT_EQ(names.owner_prefix(), "");
+  const Named wrapped({"state_dict.model.a", "state_dict.model.b",
+                       "optimizer_0.state.model.a.exp_avg", "optimizer_0.state.model.x.exp_avg"});
+  const StateNames of_wrapped(wrapped, {{{"a"}}, {{"b"}}});
+  EXPECT_EQ(of_wrapped.owner_prefix(), "model.");
+  EXPECT_EQ(of_wrapped.optimizer_prefix(), "optimizer_0.");
+  ASSERT_NE(of_wrapped.optimizer_state(0, "exp_avg"), nullptr);
+  EXPECT_EQ(of_wrapped.optimizer_state(0, "exp_avg")->name, "optimizer_0.state.model.a.exp_avg");
+  EXPECT_EQ(of_wrapped.optimizer_state(1, "exp_avg"), nullptr);
+  EXPECT_EQ(of_wrapped.unexpected_optimizer_state(), (Names{"optimizer_0.state.model.x.exp_avg"}));
+}
+
 }  // namespace
 }  // namespace fsdp2::ckpt

@@ -72,6 +72,59 @@ TEST_F(TrainingState, OfTorchtitanIsRead) {
   expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
 }
 
+// "model" or "optim" and what is below it, in another place.
+ckpt::StatePath moved(const ckpt::StatePath& path, const ckpt::StatePath& model,
+                      const ckpt::StatePath& optimizer) {
+  const bool is_model = path[0] == ckpt::PathPart(std::string("model"));
+  ckpt::StatePath to = is_model ? model : optimizer;
+  to.insert(to.end(), path.begin() + 1, path.end());
+  return to;
+}
+
+void prefix_text(const std::string& prefix, ckpt::PathPart* part) {
+  std::get<std::string>(*part).insert(0, prefix);
+}
+
+TEST_F(TrainingState, OfLightningIsRead) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    const ckpt::StateDict state = state_to_save(run.objects());
+    run.saver().save(state, {path("ours")});
+    // The model is the attribute "net" of a module, whose names the optimizer has as well.
+    ckpt::StateDict theirs = renamed(state, [](const ckpt::StatePath& given) {
+      ckpt::StatePath path =
+          moved(given, {std::string("state_dict")}, {std::string("optimizer_0")});
+      const bool is_state = path[1] == ckpt::PathPart(std::string("state"));
+      if (path.size() == 2 || is_state) {
+        prefix_text("net.", &path[is_state ? 2 : 1]);
+      }
+      return path;
+    });
+    for (ckpt::StateObject& object : theirs.objects) {
+      if (object.name == "optimizer_0.param_groups.0.params") {
+        for (ckpt::PythonValue& name : object.value.as<ckpt::PythonList>()->items) {
+          name = "net." + *name.as<std::string>();
+        }
+      }
+      if (object.name == "optimizer_0.param_groups.0.weight_decay") {
+        object.value = 0.5;
+      }
+    }
+    run.saver().save(theirs, {path("theirs")});
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    const LoadReport report = load_training_state(other.objects(), path("theirs"), false);
+    EXPECT_EQ(report.step, 2);  // the optimizer's
+    for (const HyperParameter& hyper : other.optimizer().hyper_parameters(0)) {
+      if (hyper.name == "weight_decay") {
+        EXPECT_EQ(hyper.value, HyperParameter::Value(0.5));
+      }
+    }
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
 TEST_F(TrainingState, OfRollIsRead) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens());
