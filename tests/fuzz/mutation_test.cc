@@ -58,6 +58,10 @@ TEST_F(Mutation, PickleOfAStateDict) {
   survive(pickle_of("linear.pth"), read_pickle_of_torch_save);
 }
 
+TEST_F(Mutation, PickleOfDTensors) {
+  survive(pickle_of("ranks/model_world_size_2_rank_1.pt"), read_pickle_of_torch_save);
+}
+
 TEST_F(Mutation, PickleOfValuesOfEveryKind) {
   survive(pickle_of("values.pth"), read_pickle_of_torch_save);
 }

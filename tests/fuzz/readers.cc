@@ -143,7 +143,7 @@ std::pair<std::string, std::string> two_files(const std::string& bytes) {
 bool read_pickle_of_torch_save(const std::string& bytes) {
   return accepted([&] {
     const ckpt::PythonValue value =
-        ckpt::read_pickle(bytes, ckpt::PickleNames::kTorchSave, "x.pth");
+        ckpt::read_pickle(bytes, ckpt::PickleNames::kAnyTorchSave, "x.pth");
     ckpt::write_pickle(value);
   });
 }

@@ -189,7 +189,9 @@ PythonValue DcpSource::read_object(const StateEntry& listed) const {
   const DcpEntry& entry = metadata_.entries()[listed.index];
   FSDP2_CHECK(!entry.tensor && entry.storage.size() == 1, Code::kInvalidArgument,
               "{}: {} is a tensor, expected an object", path(), printable_name(entry.name));
-  return item(entry.storage[0]).read_object(entry).value();
+  const DcpItemFile::Object object = item(entry.storage[0]).read_object(entry);
+  check_is_read(object.value(), object.archive.label());
+  return object.value();
 }
 
 void DcpSource::verify() const {

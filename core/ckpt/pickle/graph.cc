@@ -36,6 +36,7 @@ std::string PickleGraph::kind_name(Id id) const {
     case Kind::kTensor:
       return "a tensor";
     case Kind::kName:
+    case Kind::kUnread:
       return std::string(text(id));
     case Kind::kCall:
     case Kind::kObject:

@@ -35,6 +35,7 @@ class PickleGraph {
     kName,    // text: the name
     kCall,    // children: name, arguments ...
     kObject,  // children: name, then the state if there is one
+    kUnread,  // text: why it was not read
   };
 
   // Executes the pickle. `bytes` must outlive the graph.
@@ -45,7 +46,7 @@ class PickleGraph {
   bool boolean(Id id) const { return nodes_[id].number != 0; }
   int64_t integer(Id id) const { return nodes_[id].number; }
   double real(Id id) const { return nodes_[id].real; }
-  // For kText, kBytes, kName.
+  // For kText, kBytes, kName, kUnread.
   std::string_view text(Id id) const { return {nodes_[id].text, nodes_[id].size}; }
   // For kList, kTuple, kSet, kDict, kCall, kObject.
   const std::vector<Id>& children(Id id) const { return children_[nodes_[id].reference]; }

@@ -74,16 +74,16 @@ std::string_view PickleMachine::take_line() {
 }
 
 // Little-endian two's complement of any length.
-int64_t PickleMachine::take_long() {
+PickleMachine::Id PickleMachine::add_long() {
   const std::string_view part = take(take_byte());
   if (part.size() > 8) {
-    refuse(Code::kUnsupported, "an integer of more than 64 bits");
+    return add_unread("an integer of more than 64 bits");
   }
   uint64_t value = !part.empty() && (part.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
   for (size_t i = part.size(); i-- > 0;) {
     value = value << 8 | static_cast<uint8_t>(part[i]);
   }
-  return static_cast<int64_t>(value);
+  return add_integer(static_cast<int64_t>(value));
 }
 
 double PickleMachine::take_double() {
@@ -149,11 +149,20 @@ PickleMachine::Id PickleMachine::add_own_text(Kind kind, std::string text) {
 }
 
 PickleMachine::Id PickleMachine::add_tensor(Kind kind, StoredTensor tensor) {
-  charge(sizeof tensor + 2 * (kHeapOverhead + sizeof(int64_t) * tensor.shape.size()));
+  const size_t numbers = kHeapOverhead + sizeof(int64_t) * tensor.shape.size();
+  charge(sizeof tensor + 2 * numbers);
+  charge(tensor.part != nullptr ? sizeof *tensor.part + 2 * numbers : 0);
   Node node{kind, 0, 0, {0}};
   node.reference = graph_.tensors_.size();
   graph_.tensors_.push_back(std::move(tensor));
   return add(node);
+}
+
+PickleMachine::Id PickleMachine::add_unread(const std::string& why) {
+  if (names_ != PickleNames::kAnyTorchSave) {
+    refuse(Code::kUnsupported, why);
+  }
+  return add_own_text(Kind::kUnread, fmt::format("its pickle, byte {}: {}", operation_, why));
 }
 
 void PickleMachine::spend(size_t count) {
@@ -161,10 +170,16 @@ void PickleMachine::spend(size_t count) {
   check(copied_ <= 4 * bytes_.size(), "the same values are used too often");
 }
 
-void PickleMachine::push_integer(int64_t value) {
+PickleMachine::Id PickleMachine::add_integer(int64_t value) {
   Node node{Kind::kInt, 0, 0, {0}};
   node.number = value;
-  push(add(node));
+  return add(node);
+}
+
+PickleMachine::Id PickleMachine::add_real(double value) {
+  Node node{Kind::kFloat, 0, 0, {0}};
+  node.real = value;
+  return add(node);
 }
 
 void PickleMachine::push_text(uint64_t count) {
@@ -223,23 +238,20 @@ bool PickleMachine::push_plain(uint8_t code) {
       push(false_);
       return true;
     case 'J':  // BININT
-      push_integer(static_cast<int32_t>(take_unsigned(4)));
+      push(add_integer(static_cast<int32_t>(take_unsigned(4))));
       return true;
     case 'K':  // BININT1
-      push_integer(take_byte());
+      push(add_integer(take_byte()));
       return true;
     case 'M':  // BININT2
-      push_integer(static_cast<int64_t>(take_unsigned(2)));
+      push(add_integer(static_cast<int64_t>(take_unsigned(2))));
       return true;
     case 0x8a:  // LONG1
-      push_integer(take_long());
+      push(add_long());
       return true;
-    case 'G': {  // BINFLOAT
-      Node node{Kind::kFloat, 0, 0, {0}};
-      node.real = take_double();
-      push(add(node));
+    case 'G':  // BINFLOAT
+      push(add_real(take_double()));
       return true;
-    }
     case 'X':  // BINUNICODE
       push_text(take_unsigned(4));
       return true;
@@ -369,6 +381,9 @@ void PickleMachine::use_name(uint8_t code) {
       push(make_object(pop(), arguments));
       return;
     }
+    case 0x92:  // NEWOBJ_EX
+      make_object_with_keywords();
+      return;
     case 'b': {  // BUILD
       const Id state = pop();
       set_state(top(), state);
@@ -385,6 +400,9 @@ void PickleMachine::use_name(uint8_t code) {
 
 void PickleMachine::extend(Kind expected, const std::vector<Id>& values) {
   const Id target = top();
+  if (kind(target) == Kind::kUnread) {
+    return;
+  }
   check(kind(target) == expected, "items are put into {}", graph_.kind_name(target));
   check(expected != Kind::kDict || values.size() % 2 == 0, "a key without a value");
   put_into(target, values);

@@ -48,7 +48,6 @@ class PickleMachine {
   uint64_t take_unsigned(size_t count);
   std::string_view take_line();
 
-  int64_t take_long();
   double take_double();
 
   // ---- nodes ----
@@ -62,7 +61,13 @@ class PickleMachine {
   void put_into(Id container, const std::vector<Id>& values);
   Id add_text(Kind kind, std::string_view text);
   Id add_own_text(Kind kind, std::string text);
+  Id add_integer(int64_t value);
+  Id add_real(double value);
+  // From the input, which says how many bytes it has.
+  Id add_long();
   Id add_tensor(Kind kind, StoredTensor tensor);
+  // What is not read, where other values are to be read all the same; else an error.
+  Id add_unread(const std::string& why);
   std::vector<Id>& children(Id id) { return graph_.children_[graph_.nodes_[id].reference]; }
   StoredTensor& tensor(Id id) { return graph_.tensors_[graph_.nodes_[id].reference]; }
   Kind kind(Id id) const { return graph_.kind(id); }
@@ -73,7 +78,6 @@ class PickleMachine {
   // ---- stack ----
 
   void push(Id id) { stack_.push_back(id); }
-  void push_integer(int64_t value);
   void push_text(uint64_t count);
 
   // Values below a mark belong to whoever set the mark.
@@ -95,6 +99,7 @@ class PickleMachine {
   void memoize(uint64_t number);
   void recall(uint64_t number);
   void push_name(std::string_view module, std::string_view name);
+  Id other_name(const std::string& name);
 
   // ---- names as values (pickle_machine_names.cc) ----
 
@@ -109,6 +114,7 @@ class PickleMachine {
   Id path(const std::vector<Id>& values, std::string_view name);
   Id plain_call(Id function, const std::vector<Id>& values);
   Id make_object(Id type, Id arguments);
+  void make_object_with_keywords();
   void set_state(Id target, Id state);
 
   // ---- tensors (pickle_machine_names.cc) ----
@@ -120,6 +126,24 @@ class PickleMachine {
   std::vector<int64_t> integers(Id list, std::string_view name);
   void check_view(const StoredTensor& view) const;
   Id parameter(const std::vector<Id>& values, std::string_view name);
+
+  // ---- numbers of numpy (machine_numpy.cc) ----
+
+  Id numpy_value(Id function, const std::vector<Id>& values);
+  Id numpy_number(std::string_view code, std::string_view bytes);
+  void check_numpy_order(Id state) const;
+
+  // ---- tensors of classes (machine_dtensor.cc) ----
+
+  Id typed_tensor(const std::vector<Id>& values, std::string_view name);
+  Id dtensor(const std::vector<Id>& arguments, Id state);
+  // The value under a text key; an error if there is none of that kind.
+  Id field(Id dict, std::string_view name, Kind kind) const;
+  const Id* find_field(Id dict, std::string_view name) const;
+  Id state_of(Id object) const;
+  std::vector<int64_t> mesh_shape(Id mesh) const;
+  int64_t product_of(const std::vector<int64_t>& factors) const;
+  std::vector<int64_t> whole_numbers(Id list) const;
 
   static constexpr Id kNoNode = ~Id{0};
 

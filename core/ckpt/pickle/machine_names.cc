@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxDims = 64;
 constexpr size_t kMaxNameBytes = 200;
+constexpr std::string_view kRebuildParameter = "torch._utils._rebuild_parameter";
 
 }  // namespace
 
@@ -23,20 +24,22 @@ void PickleMachine::push_name(std::string_view module, std::string_view name) {
   std::string full(module == "__builtin__" ? "builtins" : module);
   full += '.';
   full += name;
-  if (!is_allowed_name(full, names_)) {
-    refuse(Code::kUnsupported,
-           is_unhandled_name(full)
-               ? fmt::format("{} is not handled: save plain, dense tensors", full)
-               : fmt::format("it uses {}, which is not among the names that data needs; nothing "
-                             "was run",
-                             printable_name(full)));
-  }
   auto found = named_.find(full);
   if (found == named_.end()) {
-    const Id id = add_own_text(Kind::kName, full);
+    const Id id =
+        is_allowed_name(full, names_) ? add_own_text(Kind::kName, full) : other_name(full);
     found = named_.emplace(std::move(full), id).first;
   }
   push(found->second);
+}
+
+PickleMachine::Id PickleMachine::other_name(const std::string& name) {
+  if (is_unhandled_name(name)) {
+    refuse(Code::kUnsupported, fmt::format("{} is not handled: save plain, dense tensors", name));
+  }
+  return add_unread(
+      fmt::format("it uses {}, which is not among the names that data needs; nothing was run",
+                  printable_name(name)));
 }
 
 const std::vector<PickleMachine::Id>& PickleMachine::arguments_of(Id function, Id arguments) {
@@ -50,15 +53,31 @@ void PickleMachine::refuse_arguments(std::string_view name) const {
   refuse(Code::kCorruptData, fmt::format("wrong arguments for {}", name));
 }
 
+// What is made with something that is not read is as little read.
 PickleMachine::Id PickleMachine::call(Id function, Id arguments) {
+  if (kind(function) == Kind::kUnread) {
+    return function;
+  }
   const std::vector<Id>& values = arguments_of(function, arguments);
+  spend(values.size());
+  const auto unread = std::find_if(values.begin(), values.end(),
+                                   [this](Id value) { return kind(value) == Kind::kUnread; });
+  if (unread != values.end()) {
+    return *unread;
+  }
   const std::string_view name = graph_.text(function);
   if (name == "torch.Size") {
     return torch_size(values, name);
   }
   if (starts_with(name, "torch._utils.")) {
-    return name == "torch._utils._rebuild_parameter" ? parameter(values, name)
-                                                     : rebuild_tensor(values, name);
+    return starts_with(name, kRebuildParameter) ? parameter(values, name)
+                                                : rebuild_tensor(values, name);
+  }
+  if (starts_with(name, "numpy.")) {
+    return numpy_value(function, values);
+  }
+  if (name == kTypedTensor) {
+    return typed_tensor(values, name);
   }
   if (starts_with(name, "collections.") || name == "builtins.set") {
     return collection(values, name);
@@ -162,20 +181,39 @@ PickleMachine::Id PickleMachine::plain_call(Id function, const std::vector<Id>& 
 }
 
 PickleMachine::Id PickleMachine::make_object(Id type, Id arguments) {
+  if (kind(type) == Kind::kUnread) {
+    return type;
+  }
   const std::vector<Id>& values = arguments_of(type, arguments);
   const std::string_view name = graph_.text(type);
   if (name == "collections.OrderedDict" && values.empty()) {
     return add_container(Kind::kDict, {});
   }
-  check((starts_with(name, "torch.distributed.checkpoint.") || is_script_class(name)) &&
+  if (is_dtensor_class(name) && !values.empty()) {  // a named tuple
+    return add_unread(fmt::format("{} outside of a tensor", name));
+  }
+  check((starts_with(name, "torch.distributed.checkpoint.") || is_script_class(name) ||
+         is_dtensor_class(name)) &&
             values.empty(),
         "an object of {} is made", name);
   return add_container(Kind::kObject, {type});
 }
 
+// (class, arguments, keywords): no data of torch's needs it.
+void PickleMachine::make_object_with_keywords() {
+  pop();
+  pop();
+  check(kind(top()) == Kind::kUnread, "an object of {} is made with keywords",
+        graph_.kind_name(top()));
+}
+
 void PickleMachine::set_state(Id target, Id state) {
-  if (kind(target) == Kind::kDict) {
+  if (kind(target) == Kind::kDict || kind(target) == Kind::kUnread) {
     return;  // attributes of an OrderedDict: a state dict's version numbers
+  }
+  if (graph_.is_of(target, kNumpyDtype)) {
+    check_numpy_order(state);
+    return;
   }
   check(kind(target) == Kind::kObject, "a state for {}", graph_.kind_name(target));
   check(children(target).size() == 1, "two states for one {}", graph_.kind_name(target));
@@ -290,8 +328,10 @@ void PickleMachine::check_view(const StoredTensor& view) const {
         "a tensor that reaches beyond its storage of {} elements", view.storage_numel);
 }
 
+// (tensor, requires_grad, hooks[, attributes])
 PickleMachine::Id PickleMachine::parameter(const std::vector<Id>& values, std::string_view name) {
-  if (values.size() != 3 || kind(values[0]) != Kind::kTensor || kind(values[1]) != Kind::kBool) {
+  if (values.size() != (name == kRebuildParameter ? 3 : 4) || kind(values[0]) != Kind::kTensor ||
+      kind(values[1]) != Kind::kBool) {
     refuse_arguments(name);
   }
   StoredTensor result = tensor(values[0]);

@@ -19,6 +19,7 @@ constexpr const char* kTorchSaveNames[] = {
     "torch._utils._rebuild_tensor_v2",
     "torch._utils._rebuild_tensor_v3",
     "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_parameter_with_state",
     kUntypedStorage,
     "torch.device",
     "collections.OrderedDict",
@@ -54,10 +55,34 @@ constexpr const char* kTorchScriptNames[] = {
 };
 // Legal in files of torch.save, but not values that are handled here.
 constexpr const char* kUnhandledNames[] = {
-    "torch._utils._rebuild_qtensor",          "torch._utils._rebuild_sparse_tensor",
-    "torch._utils._rebuild_nested_tensor",    "torch._utils._rebuild_parameter_with_state",
-    "torch._utils._rebuild_wrapper_subclass", "torch._utils._rebuild_meta_tensor_no_storage",
-    "torch._tensor._rebuild_from_type_v2",    "torch.distributed.tensor.DTensor",
+    "torch._utils._rebuild_qtensor",
+    "torch._utils._rebuild_sparse_tensor",
+    "torch._utils._rebuild_nested_tensor",
+    "torch._utils._rebuild_meta_tensor_no_storage",
+};
+// Beside classes, what makes a tensor of one.
+constexpr const char* kDTensorNames[] = {
+    kTypedTensor,
+    kRebuildWrapper,
+    kDTensor,
+    "torch.serialization._get_layout",
+};
+constexpr const char* kNumpyNames[] = {
+    kNumpyDtype,
+    "numpy._core.multiarray.scalar",
+    "numpy.core.multiarray.scalar",
+};
+constexpr const char* kDTensorClasses[] = {
+    "torch.distributed.tensor._dtensor_spec.DTensorSpec",
+    "torch.distributed.tensor._dtensor_spec.TensorMeta",
+    "torch.distributed.tensor._dtensor_spec.ShardOrderEntry",
+    "torch.distributed.tensor.placement_types.Shard",
+    "torch.distributed.tensor.placement_types.Replicate",
+    "torch.distributed.tensor.placement_types.Partial",
+    "torch.distributed.tensor.placement_types._StridedShard",
+    "torch.distributed.device_mesh.DeviceMesh",
+    "torch.distributed._mesh_layout._MeshLayout",
+    "torch.distributed._mesh_layout._FlatLayout",
 };
 
 template <size_t N>
@@ -81,11 +106,20 @@ bool is_allowed_name(std::string_view name, PickleNames names) {
     return contains(kDcpMetadataNames, name);
   }
   return contains(kTorchSaveNames, name) || dtype_of_storage_name(name).has_value() ||
+         (names == PickleNames::kAnyTorchSave &&
+          (contains(kDTensorNames, name) || contains(kNumpyNames, name) ||
+           is_dtensor_class(name))) ||
          (names == PickleNames::kTorchScript &&
           (is_script_class(name) || contains(kTorchScriptNames, name)));
 }
 
 bool is_script_class(std::string_view name) { return starts_with(name, "__torch__."); }
+
+bool is_dtensor_class(std::string_view name) { return contains(kDTensorClasses, name); }
+
+bool is_part_of_value(std::string_view name) {
+  return is_dtensor_class(name) || name == kNumpyDtype;
+}
 
 bool is_unhandled_name(std::string_view name) { return contains(kUnhandledNames, name); }
 

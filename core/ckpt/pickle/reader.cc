@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/ckpt/pickle/graph.h"
+#include "core/ckpt/pickle/names.h"
 
 namespace fsdp2::ckpt {
 
@@ -56,12 +57,11 @@ class TreeBuilder {
         return tensor(id);
       case Kind::kName:
         return PythonObject{text(id), PythonObject::Form::kName, {}, {}};
+      case Kind::kUnread:
+        return PythonObject{text(id), PythonObject::Form::kUnread, {}, {}};
       case Kind::kCall:
-        return PythonObject{
-            graph_.kind_name(id), PythonObject::Form::kCall, items(id, 1, depth), {}};
       case Kind::kObject:
-        return PythonObject{
-            graph_.kind_name(id), PythonObject::Form::kNew, {}, items(id, 1, depth)};
+        return object(id, depth);
       case Kind::kStorage:
         break;
     }
@@ -86,6 +86,20 @@ class TreeBuilder {
   std::string text(Id id) {
     spend(graph_.text(id).size());
     return std::string(graph_.text(id));
+  }
+
+  PythonObject object(Id id, size_t depth) {
+    std::string name = graph_.kind_name(id);
+    if (is_part_of_value(name)) {
+      return {"its pickle holds " + name + ", which is no value by itself",
+              PythonObject::Form::kUnread,
+              {},
+              {}};
+    }
+    std::vector<PythonValue> values = items(id, 1, depth);
+    return graph_.kind(id) == Kind::kCall
+               ? PythonObject{std::move(name), PythonObject::Form::kCall, std::move(values), {}}
+               : PythonObject{std::move(name), PythonObject::Form::kNew, {}, std::move(values)};
   }
 
   StoredTensor tensor(Id id) {
@@ -148,6 +162,7 @@ class TreeBuilder {
       case Kind::kText:
       case Kind::kBytes:
       case Kind::kName:
+      case Kind::kUnread:
         return fmt::format("{}{}:{}", static_cast<int>(graph_.kind(id)), graph_.text(id).size(),
                            text(id));
       case Kind::kTuple: {

@@ -2,8 +2,8 @@
 //
 // A pickle is a program for a small stack machine. This reader executes the operations that build
 // plain data, and those that name a class or function only if the name is on its list; such a name
-// is a tag that is never looked up. Everything else is refused: other names, operations that data
-// does not need, values that contain themselves.
+// is a tag that is never looked up. Everything else is refused: other names (or the value that
+// needs them stays unread), operations that data does not need, values that contain themselves.
 //
 // A file cannot make it use more than memory and time in proportion to the file's size: counts are
 // compared with the bytes that are left, nesting is limited, memory is counted before it is taken,
@@ -25,6 +25,9 @@ enum class PickleNames {
   // OrderedDict, Counter, set, bytes. Tensors become StoredTensor, torch.Size a tuple, the rest
   // the plain values they are.
   kTorchSave,
+  // The same of any trainer. DTensors become StoredTensors with a part, and what needs other names
+  // (a trainer's options, numpy's arrays) or integers beyond 64 bits an object that was not read.
+  kAnyTorchSave,
   // data.pkl and constants.pkl of a TorchScript program: those of torch.save, objects of the
   // program's own classes, and lists and dicts with their types, which are left out.
   kTorchScript,

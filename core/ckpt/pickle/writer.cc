@@ -66,6 +66,7 @@ class TreeWriter {
   }
 
   void operator()(const PythonObject& object) {
+    FSDP2_CHECK(object.form != PythonObject::Form::kUnread, Code::kUnsupported, "{}", object.name);
     out_.global(object.name);
     if (object.form == PythonObject::Form::kName) {
       return;

@@ -34,25 +34,27 @@ std::optional<PathPart> path_part(const PythonValue& key) {
   return std::nullopt;
 }
 
+// A dict whose keys make no names is a value of its own.
+bool makes_names(const PythonDict& dict) {
+  return std::all_of(dict.items.begin(), dict.items.end(),
+                     [](const PythonItem& item) { return path_part(item.key).has_value(); });
+}
+
 StatePath below(StatePath path, PathPart part) {
   path.push_back(std::move(part));
   return path;
 }
 
-void add_leaves(const PythonValue& value, const StatePath& path, const std::string& label,
-                std::vector<TreeLeaf>* leaves) {
-  if (const auto* dict = value.as<PythonDict>()) {
+void add_leaves(const PythonValue& value, const StatePath& path, std::vector<TreeLeaf>* leaves) {
+  const auto* dict = value.as<PythonDict>();
+  if (dict != nullptr && makes_names(*dict)) {
     for (const PythonItem& item : dict->items) {
-      const auto part = path_part(item.key);
-      FSDP2_CHECK(part.has_value(), Code::kUnsupported,
-                  "{}: {} has a key that is neither text nor a number", label,
-                  printable_name(name_of(path)));
-      add_leaves(item.value, below(path, *part), label, leaves);
+      add_leaves(item.value, below(path, *path_part(item.key)), leaves);
     }
   } else if (is_entered(value)) {
     const auto& items = value.as<PythonList>()->items;
     for (size_t i = 0; i < items.size(); ++i) {
-      add_leaves(items[i], below(path, static_cast<int64_t>(i)), label, leaves);
+      add_leaves(items[i], below(path, static_cast<int64_t>(i)), leaves);
     }
   } else {
     leaves->push_back({path, &value});
@@ -130,9 +132,9 @@ void TreeMaker::put(PythonValue& node, const StatePath& path, size_t depth,
 
 }  // namespace
 
-std::vector<TreeLeaf> flatten_tree(const PythonValue& tree, const std::string& label) {
+std::vector<TreeLeaf> flatten_tree(const PythonValue& tree) {
   std::vector<TreeLeaf> leaves;
-  add_leaves(tree, {}, label, &leaves);
+  add_leaves(tree, {}, &leaves);
   return leaves;
 }
 

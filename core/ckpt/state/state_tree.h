@@ -21,9 +21,8 @@ struct TreeLeaf {
   const PythonValue* value;  // lives in the tree
 };
 
-// In the tree's order. `label`: where the tree is from, for messages. kUnsupported for a key that
-// is neither text nor a number.
-std::vector<TreeLeaf> flatten_tree(const PythonValue& tree, const std::string& label);
+// In the tree's order. A dict with a key that is neither text nor a number is a leaf.
+std::vector<TreeLeaf> flatten_tree(const PythonValue& tree);
 
 // Values under their paths, in any order, as nested dicts; numbers from 0 on make lists.
 // kInvalidArgument if paths contradict each other.

@@ -104,7 +104,8 @@ class TorchArchive {
   TorchArchive(std::shared_ptr<const ByteSource> file, int64_t offset, int64_t length,
                const std::string& item);
 
-  // What was saved. Its tensors were checked against the records that they refer to; their bytes
+  // What was saved; values inside it may be unread (PickleNames::kAnyTorchSave), but it is not one
+  // itself. Its tensors were checked against the records that they refer to; their bytes
   // are still in the file.
   const PythonValue& root() const { return root_; }
 

@@ -72,8 +72,11 @@ TorchArchive::TorchArchive(std::shared_ptr<const ByteSource> file, int64_t offse
 
 void TorchArchive::read_root() {
   check_is_readable();
-  root_ = read_pickle(zip_.read_text(kPickle, kMaxPickleBytes, kExpected), PickleNames::kTorchSave,
-                      label());
+  root_ = read_pickle(zip_.read_text(kPickle, kMaxPickleBytes, kExpected),
+                      PickleNames::kAnyTorchSave, label());
+  if (root_.as<PythonObject>() != nullptr) {
+    check_is_read(root_, label());
+  }
   check_tensors(root_);
 }
 

@@ -43,13 +43,14 @@ std::optional<std::vector<int64_t>> integers(const PythonValue* value, size_t co
 
 }  // namespace
 
-PthSource::PthSource(const std::string& path, PthFiles files) : StateSource(path), kind_(files) {
-  if (files == PthFiles::kOne) {
-    add_file(path);
-  } else {
-    for (const std::string& file : per_rank_files(path)) {
-      add_file(file);
-    }
+PthSource::PthSource(const std::string& path, PthFiles files)
+    : PthSource(path, files,
+                files == PthFiles::kOne ? std::vector<std::string>{path} : per_rank_files(path)) {}
+
+PthSource::PthSource(const std::string& path, PthFiles kind, const std::vector<std::string>& files)
+    : StateSource(path), kind_(kind) {
+  for (const std::string& file : files) {
+    add_file(file);
   }
   check_pieces();
   set_entries(std::move(listed_));
@@ -68,7 +69,7 @@ void PthSource::add_file(const std::string& file) {
                 "{}: has no description of its shards (\"{}\" -> \"{}\")", file, kPerRankKey,
                 kPerRankShards);
   }
-  for (const TreeLeaf& leaf : flatten_tree(root, archives_.back()->label())) {
+  for (const TreeLeaf& leaf : flatten_tree(root)) {
     if (shards != nullptr && describes_rank(leaf.path)) {
       continue;
     }
@@ -91,6 +92,11 @@ void PthSource::add_tensor(size_t archive, const StoredTensor& tensor, const Sta
   std::vector<int64_t> shape = tensor.shape;
   std::vector<int64_t> offsets(shape.size(), 0);
   const PythonValue* shard = shards != nullptr ? ckpt::find(*shards, name) : nullptr;
+  if (tensor.part != nullptr) {
+    shape = tensor.part->shape;
+    offsets = tensor.part->offsets;
+    has_parts_ = true;
+  }
   if (shard != nullptr) {
     const auto global = integers(ckpt::find(*shard, "shape"), tensor.shape.size());
     const auto begin = integers(ckpt::find(*shard, "offsets"), tensor.shape.size());
@@ -124,6 +130,16 @@ void PthSource::add_tensor(size_t archive, const StoredTensor& tensor, const Sta
 }
 
 void PthSource::check_pieces() const {
+  // Counters of an optimizer are whole on each rank.
+  const bool has_rows = std::any_of(listed_.begin(), listed_.end(), [](const StateEntry& entry) {
+    return entry.dtype && !entry.shape.empty();
+  });
+  FSDP2_CHECK(
+      kind_ != PthFiles::kOneOfEachRank || has_parts_ || archives_.size() == 1 || !has_rows,
+      Code::kUnsupported,
+      "{}: its files hold no DTensors, and nothing else tells which part of a tensor a rank "
+      "has: save full tensors, or with torch.distributed.checkpoint",
+      path());
   for (const StateEntry& entry : listed_) {
     if (!entry.dtype) {
       continue;
@@ -132,7 +148,11 @@ void PthSource::check_pieces() const {
     const std::string fault = find_fault(tensor);
     FSDP2_CHECK(fault.empty(), Code::kCorruptData, "{}: {} {}", path(), printable_name(entry.name),
                 fault);
-    FSDP2_CHECK(covers(tensor), Code::kCorruptData,
+    const bool is_whole = covers(tensor);
+    FSDP2_CHECK(is_whole || kind_ != PthFiles::kOne, Code::kInvalidArgument,
+                "{}: holds one rank's part of {}: name the directory with the files of all ranks",
+                path(), printable_name(entry.name));
+    FSDP2_CHECK(is_whole, Code::kCorruptData,
                 "{}: the files of all ranks together do not hold all of {}", path(),
                 printable_name(entry.name));
   }
@@ -160,6 +180,7 @@ PythonValue PthSource::read_object(const StateEntry& entry) const {
   const PythonValue* object = places_[entry.index].object;
   FSDP2_CHECK(object != nullptr, Code::kInvalidArgument, "{}: {} is a tensor, expected an object",
               path(), printable_name(entry.name));
+  check_is_read(*object, fmt::format("{}: {}", path(), printable_name(entry.name)));
   return *object;
 }
 

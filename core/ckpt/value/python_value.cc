@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/error.h"
+
 namespace fsdp2::ckpt {
 
 namespace {
@@ -18,6 +20,11 @@ bool same_items(const PythonDict& a, const PythonDict& b) {
     }
   }
   return true;
+}
+
+bool same_part(const TensorPart* a, const TensorPart* b) {
+  return a == b ||
+         (a != nullptr && b != nullptr && a->shape == b->shape && a->offsets == b->offsets);
 }
 
 auto fields(const StoredTensor& tensor) {
@@ -42,7 +49,8 @@ struct Same {
   bool operator()(const PythonSet& a) const { return a.items == std::get<PythonSet>(other).items; }
   bool operator()(const PythonDict& a) const { return same_items(a, std::get<PythonDict>(other)); }
   bool operator()(const StoredTensor& a) const {
-    return fields(a) == fields(std::get<StoredTensor>(other));
+    const auto& b = std::get<StoredTensor>(other);
+    return fields(a) == fields(b) && same_part(a.part.get(), b.part.get());
   }
   bool operator()(const PythonObject& a) const {
     const auto& b = std::get<PythonObject>(other);
@@ -121,6 +129,13 @@ void for_each_child(const PythonValue& value,
       visit(item.value);
     }
   }
+}
+
+void check_is_read(const PythonValue& value, const std::string& label) {
+  const auto* object = value.as<PythonObject>();
+  FSDP2_CHECK(object == nullptr || object->form != PythonObject::Form::kUnread, Code::kUnsupported,
+              "{}: {}", label, object->name);
+  for_each_child(value, [&](const PythonValue& child) { check_is_read(child, label); });
 }
 
 std::string kind_name(const PythonValue& value) { return std::visit(KindName{}, value.value); }

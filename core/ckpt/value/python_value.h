@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,6 +47,12 @@ struct PythonDict {
   std::vector<PythonItem> items;
 };
 
+// Where a part lies in the whole tensor.
+struct TensorPart {
+  std::vector<int64_t> shape;    // of the whole
+  std::vector<int64_t> offsets;  // of the part's first element
+};
+
 // A tensor whose bytes stand elsewhere, in a record of a torch.save archive (torch/archive.h).
 // Tensors with the same key share memory: tied weights, views of one buffer.
 struct StoredTensor {
@@ -56,14 +63,16 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   std::vector<int64_t> stride;  // in elements, as long as shape
   bool requires_grad = false;
+  std::shared_ptr<const TensorPart> part;  // of a DTensor, what one rank has; null: it is whole
 };
 
 // A global name, or an object made by one.
 //   kName  torch.float32                     a dtype, a class
 //   kCall  torch.device("cpu")               arguments
 //   kNew   Metadata.__new__() + its state    arguments, and at most one state
+//   kUnread   what another program's classes are needed for: `name` says why it was not read
 struct PythonObject {
-  enum class Form { kName, kCall, kNew };
+  enum class Form { kName, kCall, kNew, kUnread };
 
   std::string name;  // module and name, "torch.float32"
   Form form = Form::kName;
@@ -113,6 +122,9 @@ struct PythonItem {
 
 // The value under a text key; nullptr if `value` is no dict or has no such key.
 const PythonValue* find(const PythonValue& value, std::string_view key);
+
+// kUnsupported, saying why, if the value or one inside it was not read. `label` is for the message.
+void check_is_read(const PythonValue& value, const std::string& label);
 
 // What kind of value it is, for messages: "an int", "a dict", "torch.Size".
 std::string kind_name(const PythonValue& value);

@@ -237,7 +237,7 @@ PythonValue tensor_number(int64_t number) { return ckpt::describe_tensor(number,
 // Leaves as a state: tensor `n` is filled with n.
 StateDict state_of_leaves(const PythonValue& tree) {
   StateDict state;
-  for (const ckpt::TreeLeaf& leaf : ckpt::flatten_tree(tree, "tree")) {
+  for (const ckpt::TreeLeaf& leaf : ckpt::flatten_tree(tree)) {
     if (const auto* tensor = leaf.value->as<StoredTensor>()) {
       state.add_whole(leaf.path, at::full({2}, std::stod(tensor->storage)));
     } else {
@@ -299,7 +299,7 @@ TEST_F(ChecklistPln, PLN9_ListsAreEnteredWhereATensorOrAMapIsInside) {
   std::vector<std::string> names;
   std::vector<StatePath> paths;
   std::vector<std::pair<StatePath, PythonValue>> values;
-  for (const ckpt::TreeLeaf& leaf : ckpt::flatten_tree(tree, "tree")) {
+  for (const ckpt::TreeLeaf& leaf : ckpt::flatten_tree(tree)) {
     names.push_back(ckpt::name_of(leaf.path));
     paths.push_back(leaf.path);
     values.emplace_back(leaf.path, *leaf.value);

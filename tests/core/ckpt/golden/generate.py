@@ -1,22 +1,28 @@
 """Makes the files of this directory with PyTorch: DCP directories, sharded safetensors and files of torch.save.
 
-    python generate.py            (torch 2.11; torch_2_15.metadata is the .metadata that torch 2.15 makes of the same)
+trainer.pth and ranks are what trainers save with torch.save: objects of their own and DTensors.
+
+    python generate.py            (torch 2.11; torch_2_15.metadata is the .metadata, and ranks_2_15 the models of ranks,
+                                   that torch 2.15 makes of the same)
 
 They are small and checked in; tests read them and know these values.
 """
 
+import argparse
 import collections
+import enum
 import os
 import shutil
 import sys
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 
 def count_from(first, shape, dtype=torch.float32):
@@ -59,7 +65,45 @@ def rank_main(rank, world_size, port):
     columns = distribute_tensor(count_from(0, (5, 3)), mesh, [Shard(1)])
     tensors = {"rows": sharded(0, (5, 3)), "columns": columns, "one": sharded(7, (1,))}
     dcp.save(tensors, storage_writer=HuggingFaceStorageWriter("shards", save_distributed=True))
+    save_rank(rank, world_size)
     dist.destroy_process_group()
+
+
+class Phase(enum.Enum):
+    WARM_UP = 0
+
+
+def objects_of_trainers():
+    """Values that torch.load makes only with the classes of the program that saved them."""
+    generator = np.random.RandomState(0)
+    return {
+        "args": argparse.Namespace(lr=0.25),
+        "numpy": generator.get_state(),
+        "generator": np.random.PCG64(0).state,  # integers of 128 bits
+        "phases": {Phase.WARM_UP: 3},
+        "lr": np.float64(0.25),
+    }
+
+
+def save_rank(rank, world_size):
+    """A file of each rank for model and optimizer, with names as verl's; the mesh has a dim of replicas."""
+    mesh = init_device_mesh("cpu", (1, world_size), mesh_dim_names=("replicate", "shard"))
+
+    def sharded(first, shape, dtype=torch.float32):
+        return distribute_tensor(count_from(first, shape, dtype), mesh, [Replicate(), Shard(0)])
+
+    of_rank = f"world_size_{world_size}_rank_{rank}.pt"
+    a, b = sharded(0, (5, 3)), sharded(100, (1, 4), torch.bfloat16)  # uneven; one of them empty
+    torch.save({"a.weight": a, "b.weight": torch.nn.Parameter(b)}, f"ranks/model_{of_rank}")
+    state = {0: {"step": torch.tensor(3.0), "exp_avg": sharded(50, (5, 3))}}
+    group = {"lr": 0.25, "betas": (0.9, 0.999), "params": [0, 1]}
+    torch.save({"state": state, "param_groups": [group]}, f"ranks/optim_{of_rank}")
+    torch.save({"lr_scheduler": {}, "rng": objects_of_trainers()}, f"ranks/extra_state_{of_rank}")
+
+
+def save_trainer():
+    saved = {"model": {"a.weight": count_from(0, (5, 3))}, "step": 3}
+    torch.save(saved | objects_of_trainers(), "trainer.pth")
 
 
 def save_pth():
@@ -101,10 +145,12 @@ def save_pth():
 
 def main():
     os.chdir(os.path.dirname(os.path.abspath(__file__)))  # relative paths: one is in .metadata
-    for directory in ("dcp_two_ranks", "shards"):
+    for directory in ("dcp_two_ranks", "ranks", "shards"):
         shutil.rmtree(directory, ignore_errors=True)
+    os.mkdir("ranks")
     torch.multiprocessing.spawn(rank_main, (2, 29000 + os.getpid() % 1000), nprocs=2)
     save_pth()
+    save_trainer()
 
 
 if __name__ == "__main__":

@@ -103,6 +103,62 @@ TEST(Pickle, NamesThatDataDoesNotNeedAreRefusedAndNotRun) {
                "is not handled");
 }
 
+PythonValue read_any(const std::string& bytes) {
+  return read_pickle(bytes, PickleNames::kAnyTorchSave, "x.pth");
+}
+
+TEST(Pickle, WhatNeedsOtherNamesStaysUnreadAndHindersNothing) {
+  // {1: os.system("true"), 2: an object with a state and items, 3: [one with keywords], 4: 5}
+  const PythonValue value =
+      read_any(pickle("}(K\x01"
+                      "cos\nsystem\nX\x04\x00\x00\x00true\x85R"
+                      "K\x02"
+                      "ca\nB\n)\x81}b(K\x07"
+                      "e"
+                      "K\x03](ca\nC\n)}\x92"
+                      "e"
+                      "K\x04K\x05u."));
+  const auto& items = value.as<PythonDict>()->items;
+  ASSERT_EQ(items.size(), 4U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_ERROR(check_is_read(items[i].value, "x.pth"), Code::kUnsupported, "nothing was run");
+    EXPECT_ERROR(write_pickle(items[i].value), Code::kUnsupported, "nothing was run");
+  }
+  EXPECT_ERROR(check_is_read(items[0].value, "x.pth"), Code::kUnsupported,
+               "x.pth: its pickle, byte 6: it uses os.system, which is not among the names");
+  EXPECT_EQ(items[3].value, 5);
+  check_is_read(items[3].value, "x.pth");
+}
+
+TEST(Pickle, AWideIntegerStaysUnread) {
+  const PythonValue value =
+      read_any(pickle("\x8a\x09\x01\x01\x01\x01\x01\x01\x01\x01\x01K\x05\x86."));
+  const auto& items = value.as<PythonTuple>()->items;
+  EXPECT_ERROR(check_is_read(items[0], "x.pth"), Code::kUnsupported, "more than 64 bits");
+  EXPECT_EQ(items[1], 5);
+}
+
+// scalar(dtype(code, False, True), bytes)
+std::string numpy_number(const std::string& code, char order, const std::string& bytes) {
+  return kProtocol2 + "cnumpy._core.multiarray\nscalar\ncnumpy\ndtype\nX\x02\0\0\0"s + code +
+         "\x89\x88\x87R(K\x03X\x01\0\0\0"s + order + "NNNJ\xff\xff\xff\xffK\0tbC"s +
+         static_cast<char>(bytes.size()) + bytes + "\x86R.";
+}
+
+TEST(Pickle, NumbersOfNumpyAreNumbers) {
+  EXPECT_EQ(read_any(numpy_number("f8", '<', "\0\0\0\0\0\0\xd0?"s)), 0.25);
+  EXPECT_EQ(read_any(numpy_number("f4", '<', "\0\0\x80>"s)), 0.25);
+  EXPECT_EQ(read_any(numpy_number("i8", '<', "\x05\0\0\0\0\0\0\0"s)), 5);
+  EXPECT_EQ(read_any(numpy_number("b1", '|', "\x01")), true);
+  EXPECT_ERROR(read_any(numpy_number("i8", '>', "\0\0\0\0\0\0\0\x05"s)), Code::kUnsupported,
+               "another order of bytes");
+  const PythonValue unread = read_any(numpy_number("U1", '<', "abcd"));
+  EXPECT_ERROR(check_is_read(unread, "x.pth"), Code::kUnsupported, "a number of numpy's dtype U1");
+  // Shorter than its dtype.
+  const PythonValue cut = read_any(numpy_number("f8", '<', "abcd"));
+  EXPECT_ERROR(check_is_read(cut, "x.pth"), Code::kUnsupported, "a number of numpy's dtype f8");
+}
+
 TEST(Pickle, EachFormatHasItsOwnNames) {
   const std::string metadata =
       pickle("ctorch.distributed.checkpoint.metadata\nBytesStorageMetadata\n)\x81.");
@@ -149,11 +205,14 @@ TEST(Pickle, AllowedNamesAreCalledWithTheirOwnArgumentsOnly) {
 }
 
 TEST(Pickle, OperationsThatDataDoesNotNeedAreRefused) {
-  // INST, OBJ, PERSID, EXT1, NEWOBJ_EX, BYTEARRAY8, POP, text-mode INT
-  for (const char* operation : {"i", "o", "P", "\x82", "\x92", "\x96", "0", "I"}) {
+  // INST, OBJ, PERSID, EXT1, BYTEARRAY8, POP, text-mode INT
+  for (const char* operation : {"i", "o", "P", "\x82", "\x96", "0", "I"}) {
     EXPECT_ERROR(read(std::string(kProtocol2) + operation + ")."), Code::kCorruptData,
                  "byte 2: an operation 0x");
   }
+  // NEWOBJ_EX, without the class
+  EXPECT_ERROR(read(std::string(kProtocol2) + "\x92)."), Code::kCorruptData,
+               "byte 2: an operation on 1 values where there are 0");
 }
 
 TEST(Pickle, LengthsAreComparedWithWhatIsLeft) {

@@ -31,9 +31,14 @@ TEST(StateTree, PathsThatContradictEachOtherAreRefused) {
                "a is there twice");
 }
 
-TEST(StateTree, AKeyThatIsNoNameIsRefused) {
-  const PythonValue tree = PythonDict{{{"a", PythonDict{{{PythonTuple{{1, 2}}, 3}}}}}};
-  EXPECT_ERROR(flatten_tree(tree, "run.pth"), Code::kUnsupported, "run.pth: a has a key");
+TEST(StateTree, ADictWithAKeyThatIsNoNameIsAValue) {
+  const PythonValue tree =
+      PythonDict{{{"a", PythonDict{{{PythonTuple{{1, 2}}, 3}}}}, {"b", PythonDict{{{"c", 4}}}}}};
+  const std::vector<TreeLeaf> leaves = flatten_tree(tree);
+  ASSERT_EQ(leaves.size(), 2U);
+  EXPECT_EQ(name_of(leaves[0].path), "a");
+  EXPECT_EQ(*leaves[0].value, *find(tree, "a"));
+  EXPECT_EQ(name_of(leaves[1].path), "b.c");
 }
 
 }  // namespace
