@@ -24,8 +24,8 @@ namespace {
               "{}: has .distcp files but no {}: the checkpoint was not finished", path,
               kDcpMetadataName);
   fail(Code::kUnsupported,
-       "{}: no checkpoint in this directory: expected {}, *.safetensors, or "
-       "fsdp_sharded_cpt<step>_rank<rank>.pth",
+       "{}: no checkpoint in this directory: expected {}, *.safetensors, "
+       "fsdp_sharded_cpt<step>_rank<rank>.pth, or what other trainers save (docs/checkpoints.md)",
        path, kDcpMetadataName);
 }
 

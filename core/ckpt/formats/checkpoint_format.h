@@ -10,6 +10,7 @@ namespace fsdp2::ckpt {
 enum class CheckpointFormat {
   kDcpDirectory,          // .metadata and __R_N.distcp
   kDcpPartDirectory,      // __R.metadata of each rank and no .metadata
+  kModelAndOptimizer,     // side by side, as accelerate and verl have them
   kHuggingFaceDirectory,  // model.safetensors, or an index and shards
   kShardedSafetensors,    // a directory with shard-R-model-N-of-M.safetensors of each rank
   kSafetensors,           // one file

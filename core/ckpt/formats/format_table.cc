@@ -7,6 +7,7 @@
 #include "core/ckpt/dcp/dcp_source.h"
 #include "core/ckpt/dcp/dcp_tree.h"
 #include "core/ckpt/dcp/detect.h"
+#include "core/ckpt/formats/model_and_optimizer.h"
 #include "core/ckpt/hugging_face/hugging_face_source.h"
 #include "core/ckpt/hugging_face/model_directory_writer.h"
 #include "core/ckpt/safetensors/detect.h"
@@ -74,6 +75,9 @@ const std::vector<FormatRow>& format_table() {
     {Format::kShardedSafetensors, kShardedSafetensorsFormat,
        is_sharded_directory, open_as<SafetensorsSource, SafetensorsFiles::kOnePerRank>, list_shards,
        nullptr, nullptr, nullptr, replaceable_by_shards},
+    {Format::kModelAndOptimizer, "a model and its optimizer side by side",
+       is_model_and_optimizer, open_model_and_optimizer, list_model_and_optimizer,
+       nullptr, nullptr, nullptr, nullptr},
     {Format::kHuggingFaceDirectory, kModelDirectoryFormat,
        is_model_directory, open_model_directory, list_model_directory,
        make_model_directory_writer, file_by_file, nullptr, replaceable_by_model},

@@ -12,6 +12,7 @@ namespace {
 // Names of files that their rank is in; of the last form the step too. Safetensors count from 1.
 constexpr char kDcpFile[] = "__([0-9]{1,9})_[0-9]+\\.distcp";
 constexpr char kShardFile[] = "shard-([0-9]{1,9})-model-.*\\.safetensors";
+constexpr char kRankFile[] = ".*rank[_-]?([0-9]{1,9})\\.(?:pt|pth|bin)";
 constexpr char kPthFile[] = "fsdp_sharded_cpt([0-9]{1,18})_rank([0-9]{1,9})\\.pth";
 
 // The value of an object that is a whole number.
@@ -60,7 +61,8 @@ std::optional<int64_t> world_size_of(const StateSource& source,
   if (const auto own = integer(source, "fsdp2.world_size")) {
     return own;
   }
-  for (const auto& [form, group] : {std::pair(kDcpFile, 1), std::pair(kPthFile, 2)}) {
+  for (const auto& [form, group] :
+       {std::pair(kDcpFile, 1), std::pair(kPthFile, 2), std::pair(kRankFile, 1)}) {
     if (const auto last = largest(files, form, static_cast<size_t>(group))) {
       return *last + 1;
     }

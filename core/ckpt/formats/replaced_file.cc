@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "core/ckpt/formats/checkpoint_format.h"
 #include "core/ckpt/formats/format_table.h"
+#include "core/ckpt/formats/model_and_optimizer.h"
 #include "core/ckpt/store/path_content.h"
 #include "core/ckpt/torch/detect.h"
 
@@ -35,6 +36,9 @@ bool is_in_index(const std::string& folder, const std::string& name) {
 bool is_file_of(const FormatRow& row, const std::string& folder, const std::string& name) {
   if (row.format == CheckpointFormat::kPthPerRankDirectory) {
     return is_per_rank_pth(name);
+  }
+  if (row.format == CheckpointFormat::kModelAndOptimizer) {
+    return is_model_or_optimizer_file(name);
   }
   if (row.format == CheckpointFormat::kHuggingFaceDirectory) {
     return ends_with(name, ".safetensors") && is_in_index(folder, name);

@@ -125,6 +125,28 @@ TEST_F(TrainingState, OfLightningIsRead) {
   expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
 }
 
+TEST_F(TrainingState, OfAccelerateIsRead) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    const ckpt::StateDict state = state_to_save(run.objects());
+    run.saver().save(state, {path("ours")});
+    const ckpt::StateDict theirs = renamed(state, [](const ckpt::StatePath& given) {
+      return moved(given, {std::string("model")}, {std::string("optimizer")});
+    });
+    std::filesystem::create_directories(path("theirs"));
+    const auto begins = [](const char* start) {
+      return [start](const std::string& name) { return name.rfind(start, 0) == 0; };
+    };
+    run.saver().save(only(theirs, begins("model.")), {path("theirs/pytorch_model_fsdp_0")});
+    run.saver().save(only(theirs, begins("optimizer.")), {path("theirs/optimizer_0")});
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    EXPECT_EQ(load_training_state(other.objects(), path("theirs"), false).step, 2);
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
 TEST_F(TrainingState, OfRollIsRead) {
   run_ranks(2, [&](const std::shared_ptr<World>& world) {
     TinyRun run(world, {2, 0}, tokens());
