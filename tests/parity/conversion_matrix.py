@@ -6,6 +6,7 @@ safetensors, model}. Each target must hold the values of its source, to the bit.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -82,6 +83,37 @@ def save_model_alone(source: Path, target: Path) -> None:
         for name, tensor in read_dcp(source)["model"].items()
     }
     dcp.save({"model": model}, checkpoint_id=target)
+
+
+def save_as_trainers(source: Path, target: Path) -> None:
+    """Collective: a checkpoint of DCP once more, in the layouts in which trainers keep a model and its optimizer.
+
+    target/files: torch.save of each rank's DTensors, named as verl does; target/directories: two of DCP, target/full: two files,
+    as accelerate has them. Beside them what only their programs can read.
+    """
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (ranks,))
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: cut(item) for key, item in value.items()}
+        is_cut = isinstance(value, torch.Tensor) and value.dim() > 0
+        return distribute_tensor(value, mesh, [Shard(0)]) if is_cut else value
+
+    whole = read_dcp(source)
+    parts = cut(whole)
+    files, full, directories = (target / name for name in ("files", "full", "directories"))
+    for directory in (files, full, directories):
+        directory.mkdir(parents=True, exist_ok=True)
+        torch.save({"args": argparse.Namespace(lr=1)}, directory / f"extra_state_rank_{rank}.pt")
+    of_rank = f"world_size_{ranks}_rank_{rank}.pt"
+    torch.save(parts["model"], files / f"model_{of_rank}")
+    torch.save(parts["optim"], files / f"optim_{of_rank}")
+    if rank == 0:
+        torch.save(whole["model"], full / "pytorch_model_fsdp.bin")
+        torch.save(whole["optim"], full / "optimizer.bin")
+    dcp.save({"model": parts["model"]}, checkpoint_id=directories / "pytorch_model_fsdp_0")
+    dcp.save({"optimizer": parts["optim"]}, checkpoint_id=directories / "optimizer_0")
 
 
 def same(found: Any, expected: Any) -> bool:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conversion_matrix import differences, save_model_alone
+from conversion_matrix import differences, save_as_trainers, save_model_alone
 
 MODEL = "tiny-llama-gqa-tied"
 STEPS, STOP = 6, 3
@@ -98,6 +98,7 @@ def python_ranks(arguments: argparse.Namespace) -> None:
         if ranks in CONVERTED_RANKS:
             name = name_of((ranks, 0), "adamw")
             save_model_alone(work / "python" / name, work / "python" / f"{name}-model")
+            save_as_trainers(work / "python" / name, work / "trainers" / name)
         if int(os.environ["RANK"]) == 0:
             Path(arguments.out).write_text(json.dumps(losses))
     trainer.leave()
@@ -284,6 +285,19 @@ def check_conversions(arguments: argparse.Namespace, work: Path, checks: Checks)
                     checks.true(f"{what}: {wrong}", wrong is None)
 
 
+def check_trainers(
+    arguments: argparse.Namespace, work: Path, checks: Checks, python: dict[str, list[float]]
+) -> None:
+    """Models and optimizers in the layouts of trainers, on the ranks that saved them and on others."""
+    for ranks in (ranks for ranks in CONVERTED_RANKS if ranks <= arguments.most_ranks):
+        theirs = name_of((ranks, 0), "adamw")
+        for layout in ("files", "directories", "full"):
+            path = work / "trainers" / theirs / layout
+            subprocess.run([arguments.fsdp2, "inspect", str(path), "--verify"], check=True)
+            losses = run_ours(arguments, (3 - min(ranks, 2), 0), "adamw", "--resume", str(path))
+            checks.same(f"ours from {layout} of {theirs}", losses, python[f"whole {theirs}"][STOP:])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fsdp2", required=True)
@@ -317,6 +331,7 @@ def main() -> int:
                     )
                     what = f"ours {name_of(place, optimizer)} from {theirs}"
                     checks.same(what, losses, python[f"whole {theirs}"][STOP:])
+        check_trainers(arguments, work, checks, python)
         check_full_formats(arguments, work, checks)
         check_conversions(arguments, work, checks)
     print(f"{checks.count} comparisons, largest relative difference of a loss {checks.largest:.2e}")
