@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/fsdp/whole_matrices.h"
+#include "core/fsdp/group/whole_matrices.h"
 #include "core/memory/kept_memory.h"
 #include "core/train/optim/adamw_moments.h"
 #include "core/train/optim/float_factor.h"

@@ -5,9 +5,9 @@
 // Note [Muon on shards]
 // The iteration needs whole matrices. In each step the ranks of a shard group gather the updates of
 // a unit's matrices in bf16, each matrix is worked on by one of the ranks alone, and the results
-// travel back as rows (core/fsdp/whole_matrices.h). With N elements of matrices over n ranks, a
-// rank receives about 2 N (n-1)/n (1 + 1/n) bytes in a step. From the same gradients any number of
-// ranks makes the same matrices, to the bit.
+// travel back as rows (core/fsdp/group/whole_matrices.h). With N elements of matrices over n ranks,
+// a rank receives about 2 N (n-1)/n (1 + 1/n) bytes in a step. From the same gradients any number
+// of ranks makes the same matrices, to the bit.
 #pragma once
 
 #include <cstdint>

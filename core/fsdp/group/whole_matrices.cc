@@ -1,4 +1,4 @@
-#include "core/fsdp/whole_matrices.h"
+#include "core/fsdp/group/whole_matrices.h"
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
