@@ -14,9 +14,11 @@ public final class AllTests {
     ModelTest.main(arguments);
     ShardTest.main(arguments);
     LocalTest.main(arguments);
+    TensorTest.main(arguments);
     ConfigTest.main(arguments);
     MeshTest.main(arguments);
     CustomTest.main(arguments);
+    FailingForwardTest.main(arguments);
     FunctionTest.main(arguments);
     OwnTest.main(arguments);
     UnitTest.main(arguments);

@@ -21,11 +21,6 @@ public final class CustomTest {
   public static void main(String[] arguments) throws Exception {
     test("a custom module trains sharded on 2 ranks", CustomTest::aCustomModuleTrainsSharded);
     test("modules chosen by path run again in backward", CustomTest::modulesChosenByPathRunAgain);
-    test("an error in a forward callback reaches the caller", CustomTest::anErrorInAForward);
-    test("an error on one rank reaches the others", CustomTest::anErrorOnOneRankReachesTheOthers);
-    test(
-        "a forward that waits for a failed rank has not failed",
-        CustomTest::aForwardThatWaitsHasNotFailed);
     test("a forward changes its buffers", CustomTest::aForwardChangesItsBuffers);
     test("tied parameters are one", CustomTest::tiedParametersAreOne);
     test("children end with their module", CustomTest::childrenEndWithTheirModule);
@@ -37,7 +32,7 @@ public final class CustomTest {
   }
 
   /** A model of two linear layers, whose loss is the mean square of its output. */
-  private static Module net(Forward layerForward) {
+  static Module net(Forward layerForward) {
     Module[] layers = new Module[2];
     Module net =
         Module.createCustom(
@@ -58,7 +53,7 @@ public final class CustomTest {
     return net;
   }
 
-  private static Tensor rows(int rank) {
+  static Tensor rows(int rank) {
     float[] values = new float[8];
     Arrays.setAll(new double[8], i -> values[i] = (i * 7 + rank * 3) % 5 - 2);
     return Tensor.of(values, 2, 4);
@@ -126,118 +121,6 @@ public final class CustomTest {
       expect(1, firstRuns.get());
       expect(2, secondRuns.get());
     }
-  }
-
-  private static void anErrorInAForward() {
-    IllegalStateException thrown = new IllegalStateException("enough, π");
-    Error harsh = new StackOverflowError();
-    try (Module module =
-            Module.createCustom(
-                "Failing",
-                (self, inputs) -> {
-                  inputs[0].add(1);
-                  if (inputs.length == 1) {
-                    throw thrown;
-                  }
-                  throw harsh;
-                });
-        Tensor x = Tensor.of(new float[] {1})) {
-      FsdpException failure = expectThrown(FsdpException.class, () -> module.forward(x));
-      expect(ErrorCode.CALLBACK, failure.code());
-      expect(true, failure.getCause() == thrown);
-      expectContains("enough, π", failure.getMessage());
-      FsdpException again = expectThrown(FsdpException.class, () -> module.forward(x, x));
-      expect(true, again.getCause() == harsh);
-    }
-    anOddExceptionReachesTheCaller(new IllegalStateException("e".repeat(3_000_000)), "eee");
-    anOddExceptionReachesTheCaller(
-        new IllegalStateException() {
-          @Override
-          public String toString() {
-            throw new IllegalStateException("not now");
-          }
-        },
-        "whose toString() fails");
-  }
-
-  private static void anOddExceptionReachesTheCaller(RuntimeException thrown, String told) {
-    try (Module module =
-            Module.createCustom(
-                "Failing",
-                (self, inputs) -> {
-                  throw thrown;
-                });
-        Tensor x = Tensor.of(new float[] {1})) {
-      FsdpException failure = expectThrown(FsdpException.class, () -> module.forward(x));
-      expect(ErrorCode.CALLBACK, failure.code());
-      expect(true, failure.getCause() == thrown);
-      expectContains(told, failure.getMessage());
-    }
-  }
-
-  /** Rank 0 fails where a layer is gathered, for which rank 1 waits in the forward of the net. */
-  private static void aForwardThatWaitsHasNotFailed() throws Exception {
-    AllGatherExtension failing =
-        new AllGatherExtension() {
-          @Override
-          public Tensor preAllGather(GatherInfo gather, Tensor chunk) {
-            if (gather.shardRank() == 0) {
-              throw new IllegalStateException("nothing to send");
-            }
-            return chunk;
-          }
-
-          @Override
-          public void postAllGather(GatherInfo gather, Tensor pieces, Tensor chunks) {}
-        };
-    onRanks(
-        2,
-        mesh -> {
-          ShardOptions units = ShardOptions.builder().wrap(Wrap.KINDS).wrapKinds("Linear").build();
-          try (Module net =
-                  net((self, inputs) -> List.of(inputs[0].linear(self.parameter("weight"))));
-              Shard shard = Shard.create(net, mesh, units);
-              Tensor x = rows(0)) {
-            shard.unit("layer1").setAllGatherExtension(failing);
-            FsdpException failure = expectThrown(FsdpException.class, () -> net.forward(x));
-            boolean own = mesh.rank() == 0;
-            expect(own ? ErrorCode.CALLBACK : ErrorCode.PEER_FAILED, failure.code());
-            expectContains("nothing to send", failure.getMessage());
-          }
-        });
-  }
-
-  private static void anErrorOnOneRankReachesTheOthers() throws Exception {
-    IllegalStateException thrown = new IllegalStateException("no more");
-    onRanks(
-        2,
-        mesh -> {
-          Forward failing =
-              (self, inputs) -> {
-                if (mesh.rank() == 1) {
-                  throw thrown;
-                }
-                return List.of(inputs[0].linear(self.parameter("weight")));
-              };
-          try (Module net = net(failing);
-              Shard shard = Shard.create(net, mesh);
-              Optimizer sgd = Optimizer.createSgd(shard, SgdOptions.builder().build());
-              Step step = Step.create(shard, sgd);
-              Tensor x = rows(0)) {
-            FsdpException failure = expectThrown(FsdpException.class, () -> step.run(x));
-            boolean own = mesh.rank() == 1;
-            expect(own ? ErrorCode.CALLBACK : ErrorCode.PEER_FAILED, failure.code());
-            expectContains("no more", failure.getMessage());
-            if (own) {
-              Throwable cause = failure;
-              while (cause.getCause() != null) {
-                cause = cause.getCause();
-              }
-              expect(true, cause == thrown);
-            }
-          }
-        });
-    collect();
   }
 
   private static void aForwardChangesItsBuffers() throws Exception {
