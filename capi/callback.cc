@@ -12,9 +12,21 @@
 
 namespace fsdp2::capi {
 
+namespace {
+
+// `record`: what the callback, or a call inside it, has left.
+[[noreturn]] void fail_as_callback(const std::string& what, fsdp2_status status,
+                                   const ErrorRecord& record) {
+  const std::string& text = record.message;
+  fail(code_of_callback(status), "{}: the callback returned {} ({}){}{}", what,
+       fsdp2_status_name(status), status, text.empty() ? "" : ": ", text);
+}
+
+}  // namespace
+
 void call_back(const std::string& what, c10::function_ref<fsdp2_status()> function,
                Nested lets_in) {
-  ErrorRecord before = std::exchange(error_record(), ErrorRecord());
+  const KeepErrorRecord keep;
   const fsdp2_status status = [&] {
     const InCallback inside(lets_in);
     const nn::ForeignFrame frame;
@@ -22,10 +34,9 @@ void call_back(const std::string& what, c10::function_ref<fsdp2_status()> functi
     run_releases();
     return returned;
   }();
-  const std::string text = error_record().status == FSDP2_OK ? "" : error_record().message;
-  error_record() = std::move(before);
-  FSDP2_CHECK(status == FSDP2_OK, code_of_callback(status), "{}: the callback returned {} ({}){}{}",
-              what, fsdp2_status_name(status), status, text.empty() ? "" : ": ", text);
+  if (status != FSDP2_OK) {
+    fail_as_callback(what, status, error_record());
+  }
 }
 
 LentTensor::LentTensor(at::Tensor tensor) : handle_(give_tensor(std::move(tensor))) {}

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "capi/sized_struct.h"
 
 namespace fsdp2::capi {
 
 namespace {
+
+// That of the innermost KeepErrorRecord of this thread; null outside of any.
+thread_local ErrorRecord* record_meanwhile = nullptr;
 
 struct StatusName {
   fsdp2_status status;
@@ -102,9 +106,17 @@ fsdp2_status take_record(fsdp2_error_info* out, char* buf, size_t cap, size_t* n
 }  // namespace
 
 ErrorRecord& error_record() {
+  if (record_meanwhile != nullptr) {
+    return *record_meanwhile;
+  }
   thread_local ErrorRecord record;
   return record;
 }
+
+KeepErrorRecord::KeepErrorRecord() noexcept
+    : before_(std::exchange(record_meanwhile, &meanwhile_)) {}
+
+KeepErrorRecord::~KeepErrorRecord() { record_meanwhile = before_; }
 
 bool is_failing_status(fsdp2_status status) {
   return status != FSDP2_OK &&

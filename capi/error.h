@@ -28,13 +28,14 @@ bool is_failing_status(fsdp2_status status);
 // functions, deleters): what they leave in this thread's record is taken back.
 class KeepErrorRecord {
  public:
-  KeepErrorRecord() noexcept : before_(std::exchange(error_record(), ErrorRecord())) {}
-  ~KeepErrorRecord() { error_record() = std::move(before_); }
+  KeepErrorRecord() noexcept;
+  ~KeepErrorRecord();
   KeepErrorRecord(const KeepErrorRecord&) = delete;
   KeepErrorRecord& operator=(const KeepErrorRecord&) = delete;
 
  private:
-  ErrorRecord before_;
+  ErrorRecord meanwhile_;  // this thread's record while it lives
+  ErrorRecord* const before_;
 };
 
 }  // namespace fsdp2::capi

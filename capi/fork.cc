@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <mutex>
 
 namespace fsdp2::capi {
 
@@ -14,8 +13,8 @@ std::atomic<bool> forked{false};
 }  // namespace
 
 void note_use() {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forked = true; });
 }
 
 bool in_fork() { return forked; }

@@ -71,19 +71,29 @@ struct ModuleObject {
   at::ScalarType dtype = at::kFloat;  // of parameters that are added
   // Its parts live as long as it does, whatever becomes of their handles: theirs lead to the whole.
   std::vector<std::shared_ptr<ModuleObject>> parts;
-  // What the module is a part of, once it is; by std::atomic_load, since no one enters a part.
-  // Weak, or a forward that holds the handles of the children that it calls would keep itself
-  // alive.
-  std::shared_ptr<const std::weak_ptr<ModuleObject>> parent;
+
+  // For any thread, since no one enters a part.
+  bool is_part() const { return is_part_.load(std::memory_order_acquire); }
+  // What the module is a part of; null if that has been destroyed. REQUIRES: is_part().
+  std::shared_ptr<ModuleObject> parent() const { return parent_.lock(); }
+  // REQUIRES: it is no part yet, and has been entered.
+  void become_part_of(const std::shared_ptr<ModuleObject>& parent) {
+    parent_ = parent;
+    is_part_.store(true, std::memory_order_release);
+  }
 
  private:
   std::shared_ptr<const std::vector<ModuleParameter>> parameters_;
+  // Weak, or a forward that holds the handles of the children that it calls would keep itself
+  // alive. Written once, before is_part_.
+  std::weak_ptr<ModuleObject> parent_;
+  std::atomic<bool> is_part_{false};
 };
 
 // The module that is a part of no other, and has the state of all in it.
 inline std::shared_ptr<ModuleObject> whole_of(std::shared_ptr<ModuleObject> object) {
-  while (const auto parent = std::atomic_load(&object->parent)) {
-    object = parent->lock();
+  while (object->is_part()) {
+    object = object->parent();
     FSDP2_CHECK(object != nullptr, Code::kWrongState,
                 "module: the one that it is a part of has been destroyed");
   }
@@ -91,7 +101,7 @@ inline std::shared_ptr<ModuleObject> whole_of(std::shared_ptr<ModuleObject> obje
 }
 
 inline void check_is_whole(const ModuleObject& module) {
-  FSDP2_CHECK(std::atomic_load(&module.parent) == nullptr, Code::kWrongState,
+  FSDP2_CHECK(!module.is_part(), Code::kWrongState,
               "module: expected a whole one, found a part of another, which serves only to call "
               "it: pass the handle of the whole");
 }

@@ -62,7 +62,7 @@ CustomModule::CustomModule(std::string kind, CustomModuleOptions options, Forwar
 
 c10::IValue CustomModule::forward(Values inputs) {
   check_parameters_have_memory();
-  if (is_part_ || !own_generator()) {
+  if (is_part_ || !random_->is_drawn_from) {
     return forward_(*this, std::move(inputs));
   }
   const ForwardOfRows these_rows(this, rows_of_first(inputs));
@@ -78,6 +78,11 @@ void CustomModule::check_parameters_have_memory() const {
   }
 }
 
+void CustomModule::draw_random_numbers() {
+  draws_ = true;
+  random_->is_drawn_from = true;
+}
+
 std::optional<at::Generator> CustomModule::own_generator() const {
   if (draws_) {
     return random_->generator;
@@ -91,11 +96,16 @@ std::optional<at::Generator> CustomModule::own_generator() const {
 }
 
 void CustomModule::become_part(const CustomModule& parent) {
+  parent.random_->is_drawn_from = parent.random_->is_drawn_from || random_->is_drawn_from;
   random_ = parent.random_;
   is_part_ = true;
   for (const auto& child : children()) {
     dynamic_cast<CustomModule&>(*child).become_part(*this);
   }
+}
+
+std::vector<at::Tensor> CustomModule::own_buffers() const {
+  return has_buffers_ ? buffers(/*recurse=*/false) : std::vector<at::Tensor>();
 }
 
 at::Tensor CustomModule::own_parameter(const std::string& name) const {
@@ -124,6 +134,7 @@ void CustomModule::add_buffer(const std::string& name, const at::Tensor& tensor,
                               bool is_persistent) {
   check_name(name);
   register_buffer(name, tensor);
+  has_buffers_ = true;
   if (!is_persistent) {
     transient_.insert(name);
   }

@@ -58,9 +58,10 @@ class CustomModule final : public Module, public TransientBuffers, public OwnGen
   void tie_parameter(const std::string& name, const std::string& other);
 
   // Its own as they are now, in the order in which they were added. Parameters where they lie: of
-  // torch::nn::Module's own list, each forward would first make a table of their names.
+  // torch::nn::Module's own list, each forward would first make a table of their names. Its list of
+  // buffers it shows to nobody.
   const torch::OrderedDict<std::string, at::Tensor>& own_parameters() const { return parameters_; }
-  std::vector<at::Tensor> own_buffers() const { return buffers(/*recurse=*/false); }
+  std::vector<at::Tensor> own_buffers() const;
   // REQUIRES: it has such a parameter.
   const ParameterInit& init_of(const std::string& name) const { return inits_.at(name); }
 
@@ -68,7 +69,7 @@ class CustomModule final : public Module, public TransientBuffers, public OwnGen
   at::Tensor own_parameter(const std::string& name) const;
 
   // Says that forward draws from `generator`, whose state then belongs to the model.
-  void draw_random_numbers() { draws_ = true; }
+  void draw_random_numbers();
   at::Generator& generator() { return random_->generator; }
   std::optional<at::Generator> own_generator() const override;
   // Those of the first input of the whole, whose forward is under way.
@@ -92,10 +93,12 @@ class CustomModule final : public Module, public TransientBuffers, public OwnGen
   struct RandomState {
     at::Generator generator;
     at::Tensor rows;
+    bool is_drawn_from = false;  // in some forward of the tree
   };
   std::shared_ptr<RandomState> random_;  // of the whole tree
   bool draws_ = false;
   bool is_part_ = false;
+  bool has_buffers_ = false;
   std::unordered_map<std::string, ParameterInit> inits_;
   std::unordered_set<std::string> transient_;  // names of buffers
 };

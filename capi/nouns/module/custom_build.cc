@@ -70,7 +70,7 @@ void add_child(Call& call, const std::shared_ptr<ModuleObject>& object, const ch
   parent_module->add_child(read_text(name, kMaxName, "name"), child_module);
   object->set_parameters(parameters_of(*parent_module));
   object->parts.push_back(child);
-  std::atomic_store(&child->parent, std::make_shared<const std::weak_ptr<ModuleObject>>(object));
+  child->become_part_of(object);
 }
 
 // A copy, so that what else uses the tensor does not change the module.

@@ -18,18 +18,6 @@ namespace fsdp2::capi {
 
 namespace {
 
-// The module itself, then what made the inputs.
-Producers producers_with(const std::shared_ptr<ModuleObject>& object, const fsdp2_tensor* inputs,
-                         size_t n_inputs) {
-  Producers producers = {object};
-  for (const auto& producer : producers_of(inputs, n_inputs)) {
-    if (producer != object) {
-      producers.push_back(producer);
-    }
-  }
-  return producers;
-}
-
 std::vector<at::Tensor> flatten(const c10::IValue& output) {
   std::vector<at::Tensor> tensors;
   nn::map_tensors(output, [&](const at::Tensor& tensor) {
@@ -56,7 +44,7 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
               "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
   nn::Values values = nn::values_of(read_inputs(*module, inputs, n_inputs, "inputs"));
-  const Producers producers = producers_with(object, inputs, n_inputs);
+  const Producers producers = producers_of(inputs, n_inputs, {object});
   materialize(*object);
   if (object->mesh && module == object->module) {
     fsdp::find_unit(*module)->check_forward({values});

@@ -109,6 +109,13 @@ fsdp2_tensor_info tensor_info(const at::Tensor& tensor) {
   return info;
 }
 
+// The handle's tensor; kWrongState for one whose memory FSDP has freed.
+at::Tensor usable_tensor(fsdp2_tensor handle) {
+  at::Tensor tensor = pin(handle)->tensor;
+  check_has_memory(tensor);
+  return tensor;
+}
+
 }  // namespace
 
 std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims) {
@@ -167,8 +174,8 @@ void add_producers(const TensorObject& tensor, Producers& producers) {
   }
 }
 
-Producers producers_of(const fsdp2_tensor* inputs, size_t count) {
-  Producers producers;
+Producers producers_of(const fsdp2_tensor* inputs, size_t count, Producers first) {
+  Producers producers = std::move(first);
   for (size_t i = 0; i < count; ++i) {
     if (inputs[i].id != 0) {
       add_producers(*pin(inputs[i]), producers);
@@ -181,8 +188,7 @@ std::vector<at::Tensor> read_tensors(const fsdp2_tensor* tensors, size_t count, 
   check_array(tensors, count, name);
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < count; ++i) {
-    out.push_back(pin(tensors[i])->tensor);
-    check_has_memory(out.back());
+    out.push_back(usable_tensor(tensors[i]));
   }
   return out;
 }
@@ -197,7 +203,7 @@ std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < count; ++i) {
     const bool is_none = i >= takes.required && inputs[i].id == 0;
-    out.push_back(is_none ? at::Tensor() : read_tensors(inputs + i, 1, name).front());
+    out.push_back(is_none ? at::Tensor() : usable_tensor(inputs[i]));
   }
   return out;
 }

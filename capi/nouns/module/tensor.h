@@ -56,8 +56,9 @@ std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor
 void add_producers(const TensorObject& tensor, Producers& producers);
 // Those whose parameters are shards by now.
 size_t count_sharded(const Producers& producers);
-// The producers of all inputs, whose graphs a backward will go through; {0} has none.
-Producers producers_of(const fsdp2_tensor* inputs, size_t count);
+// Those in `first`, then the producers of all inputs, whose graphs a backward will go through; {0}
+// has none.
+Producers producers_of(const fsdp2_tensor* inputs, size_t count, Producers first = {});
 
 // kWrongState for a tensor whose memory FSDP has freed: its elements must not be touched.
 void check_has_memory(const at::Tensor& tensor);
