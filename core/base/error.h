@@ -61,7 +61,7 @@ class Error : public std::exception {
 };
 
 template <typename... Args>
-[[noreturn]] void fail(Code code, fmt::format_string<Args...> text, Args&&... args) {
+[[noreturn, gnu::cold]] void fail(Code code, fmt::format_string<Args...> text, Args&&... args) {
   throw Error(code, fmt::format(text, std::forward<Args>(args)...));
 }
 
