@@ -2,7 +2,7 @@
 """Measure every row of the comparison with Python FSDP2, and print one table and one JSON line.
 
     ./bazelw run //bench                       all rows, three rounds; hours on a small machine
-    ./bazelw run //bench -- --quick            one short round, under ten minutes on two cores
+    ./bazelw run //bench -- --quick            one short round; runs of Python end after 150 s
     ./bazelw run //bench -- --rows 90m,10m     these rows only; --list names them
 
 In each round of a row libfsdp2 runs once, then each Python variant once, with the same model,
@@ -72,6 +72,10 @@ SHOWN = [
 ]
 
 
+# LibTorch's own bf16 products take minutes a step on CPUs that have no units for them.
+QUICK_RUN_LIMIT_S = 150.0
+
+
 def quick(row: Row) -> Row:
     """The same row in as few steps as have two that are timed, beside its first variant only."""
     return replace(row, steps=bench.WARMUP_STEPS + 2, variants=row.variants[:1])
@@ -130,12 +134,22 @@ def commands_of(row: Row, args: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def measure(row: Row, args: argparse.Namespace) -> dict[str, list[bench.Run]]:
-    """The runs of each side, a round after another."""
+    """The runs of each side, a round after another; none of a variant that is too slow."""
     runs: dict[str, list[bench.Run]] = {}
+    too_slow: set[str] = set()
     for number in range(args.rounds):
         for side, command in commands_of(row, args).items():
+            if side in too_slow:
+                continue
             log = args.work_dir / f"{row.name}-{side}-{number}.log"
-            run = bench.run_once(command, args.threads, log)
+            limit_s = None if side == "ours" else args.run_limit
+            try:
+                run = bench.run_once(command, args.threads, log, limit_s=limit_s)
+            except bench.TooSlow as slow:
+                print(slow, file=sys.stderr)
+                too_slow.add(side)
+                runs.pop(side, None)
+                continue
             runs.setdefault(side, []).append(run)
             step = bench.figures(run, row.global_batch * row.seq_len)["step_time_s"]
             print(f"{row.name}, round {number + 1}, {side}: {step:.4f} s a step", file=sys.stderr)
@@ -148,6 +162,7 @@ def figures_of(row: Row, args: argparse.Namespace, peak: float | None) -> dict[s
     beside = {
         variant: bench.compare(list(zip(runs["ours"], runs[variant], strict=True)), tokens_a_step)
         for variant in row.variants
+        if variant in runs
     }
     parameters = runs["ours"][0].summary["parameters"]
     speed = statistics.median(
@@ -163,6 +178,8 @@ def figures_of(row: Row, args: argparse.Namespace, peak: float | None) -> dict[s
         "options": [*row.both, *row.ours],
         "share_of_product_peak": share_of_peak(parameters, speed, peak),
         "beside": beside,
+        "over_run_limit": [variant for variant in row.variants if variant not in runs],
+        "run_limit_s": args.run_limit,
     }
 
 
@@ -188,6 +205,9 @@ def table(results: list[dict[str, Any]]) -> str:
             lines.append(
                 f"| {result['row']} | {variant} | {' | '.join(cells)} | {loss} | {share_text} |"
             )
+        for variant in result["over_run_limit"]:
+            cells = [f"its run takes over {result['run_limit_s']:g} s"] + ["-"] * len(SHOWN)
+            lines.append(f"| {result['row']} | {variant} | {' | '.join(cells)} | {share_text} |")
     return "\n".join(lines)
 
 
@@ -197,6 +217,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
     parser.add_argument("--quick", action="store_true", help="one short round, one variant a row")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each row")
+    parser.add_argument(
+        "--run-limit", type=float, metavar="S", help="leave out variants whose runs take longer"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads a rank (OMP_NUM_THREADS)")
     parser.add_argument("--fsdp2", type=Path, default=bench.ROOT / "bazel-bin" / "cli" / "fsdp2")
     parser.add_argument("--json", type=Path, help="write the JSON line into this file, too")
@@ -209,6 +232,7 @@ def parse_arguments() -> argparse.Namespace:
     args.chosen = [row for row in ROWS if not names or row.name in names]
     if args.quick:
         args.rounds = 1
+        args.run_limit = args.run_limit or QUICK_RUN_LIMIT_S
         args.chosen = [quick(row) for row in args.chosen]
     if args.rounds < 1:
         parser.error("--rounds must be at least 1")

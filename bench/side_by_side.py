@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,10 @@ class Run:
 
 class RunFailed(Exception):
     """The command, how it ended, and the end of its log."""
+
+
+class TooSlow(RunFailed):
+    """The command had not ended when its time was over."""
 
 
 @dataclass
@@ -111,8 +116,12 @@ def run_once(
     log: Path,
     warmup: int = WARMUP_STEPS,
     variables: dict[str, str] | None = None,
+    limit_s: float | None = None,
 ) -> Run:
-    """Run one trainer to its end, for more than `warmup` steps; its stderr goes to `log`."""
+    """Run one trainer to its end, for more than `warmup` steps; its stderr goes to `log`.
+
+    Raises TooSlow if it runs for longer than `limit_s`, and RunFailed if it fails.
+    """
     steps: list[Line] = []
     step_ends: list[float] = []
     summary: Line | None = None
@@ -124,6 +133,10 @@ def run_once(
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
         )
         assert process.stdout is not None
+        over = threading.Event()
+        if limit_s is not None:
+            timer = threading.Timer(limit_s, lambda: (over.set(), process.terminate()))
+            timer.start()
         for text in process.stdout:
             now = time.perf_counter()
             if not text.startswith("{"):
@@ -137,6 +150,10 @@ def run_once(
             elif line["event"] == "summary":
                 summary = line
         code = process.wait()
+        if limit_s is not None:
+            timer.cancel()
+    if over.is_set() and code != 0:
+        raise TooSlow(f"{shlex.join(command)}: over {limit_s:g} s, {len(steps)} step lines")
     if code != 0 or summary is None or len(steps) <= warmup:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
         raise RunFailed(

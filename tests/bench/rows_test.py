@@ -29,16 +29,20 @@ def trainer(step_time: float, loss: float, peak: int) -> list[str]:
 
 
 class Rows(unittest.TestCase):
-    def measured(self, commands: dict[str, list[str]], peak: float | None) -> dict:
+    def measured(
+        self,
+        commands: dict[str, list[str]],
+        peak: float | None,
+        run_limit: float | None = None,
+    ) -> dict:
         row = rows.Row("small", "none", 2, 8, 4, 4, tuple(k for k in commands if k != "ours"))
         with (
             tempfile.TemporaryDirectory() as work,
             mock.patch.object(rows, "commands_of", return_value=commands),
             contextlib.redirect_stderr(io.StringIO()),
         ):
-            return rows.figures_of(
-                row, argparse.Namespace(rounds=2, threads=1, work_dir=Path(work)), peak
-            )
+            args = argparse.Namespace(rounds=2, threads=1, work_dir=Path(work), run_limit=run_limit)
+            return rows.figures_of(row, args, peak)
 
     def test_a_ratio_is_ours_by_theirs(self) -> None:
         found = self.measured(
@@ -67,6 +71,14 @@ class Rows(unittest.TestCase):
         failing = [sys.executable, "-c", "import sys; sys.exit('no tokens here')"]
         with self.assertRaisesRegex(rows.bench.RunFailed, "no tokens here"):
             self.measured({"ours": failing, "fused": trainer(1, 1, 1)}, peak=1.0)
+
+    def test_a_variant_over_the_limit_is_left_out(self) -> None:
+        endless = [sys.executable, "-c", "import signal; signal.pause()"]
+        found = self.measured(
+            {"ours": trainer(1, 1, 1), "fused": endless}, peak=None, run_limit=0.5
+        )
+        self.assertEqual(found["over_run_limit"], ["fused"])
+        self.assertIn("| small | fused | its run takes over 0.5 s | - |", rows.table([found]))
 
     def test_every_row_has_known_variants_and_enough_steps(self) -> None:
         self.assertEqual(len({row.name for row in rows.ROWS}), len(rows.ROWS))
