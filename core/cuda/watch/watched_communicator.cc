@@ -136,7 +136,7 @@ std::string WatchedCommunicator::find_problem() {
   if (error_ != nullptr) {
     return "";
   }
-  Communicator::State state = communicator_->state();
+  Communicator::State state = is_calling_ ? Communicator::State{} : communicator_->state();
   if (!state.problem.empty()) {
     return std::move(state.problem);
   }

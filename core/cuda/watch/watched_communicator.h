@@ -38,7 +38,9 @@ class Communicator {
   };
 
   virtual ~Communicator() = default;
-  virtual State state() = 0;  // any thread
+  // Any thread, but one at a time, and not while a call is being made: NCCL finishes in this what
+  // the last call has begun in the background.
+  virtual State state() = 0;
   // Ends all that is under way, and the communicator: nobody calls anything of it from then on.
   // Called once, by any thread, if need be while another one hangs in a call.
   virtual void end() noexcept = 0;

@@ -34,7 +34,12 @@ class Fake {
   }
   Communicator::State state() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    ++looks_;
     return state_;
+  }
+  int looks() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return looks_;
   }
   void end() {
     {
@@ -57,6 +62,7 @@ class Fake {
   std::mutex mutex_;
   std::condition_variable ended_;
   Communicator::State state_;
+  int looks_ = 0;
   int ends_ = 0;
 };
 
@@ -166,6 +172,19 @@ TEST_F(Watched, AnAskWaitsUntilWhatItAskedForIsDone) {
   EXPECT_EQ(thrown_by(*communicator), "");
   EXPECT_TRUE(is_done);
   background.join();
+}
+
+TEST_F(Watched, NobodyLooksWhileACallIsMade) {
+  const auto communicator = watched(kLong);
+  int looks = -1;
+  EXPECT_EQ(thrown_by(*communicator,
+                      [&] {
+                        const int before = fake_->looks();
+                        std::this_thread::sleep_for(milliseconds(250));  // the watcher looks twice
+                        looks = fake_->looks() - before;
+                      }),
+            "");
+  EXPECT_EQ(looks, 0);
 }
 
 TEST_F(Watched, AnAskThatIsNeverDoneIsLate) {
