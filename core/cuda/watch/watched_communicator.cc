@@ -10,6 +10,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::milliseconds kSettle{1};
+// What every layer of a step asks for settles within some tens of microseconds, and a sleep takes
+// more than a millisecond.
+constexpr std::chrono::microseconds kSoon{500};
+
 }  // namespace
 
 WatchedCommunicator::WatchedCommunicator(std::unique_ptr<Communicator> communicator,
@@ -54,18 +58,28 @@ void WatchedCommunicator::ask(const std::function<void()>& call) {
   if (!refused.empty()) {
     abort(refused);
   }
+  wait_until_settled();
+}
+
+void WatchedCommunicator::wait_until_settled() {
+  const auto soon = Clock::now() + kSoon;
   while (!has_settled()) {
-    std::this_thread::sleep_for(kSettle);
+    if (Clock::now() < soon) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSettle);
+    }
   }
 }
 
+// watch() ends what has a problem or is late.
 bool WatchedCommunicator::has_settled() {
-  end_if_needed();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (error_ != nullptr) {
     std::rethrow_exception(error_);
   }
-  if (!communicator_->state().has_settled) {
+  const Communicator::State state = communicator_->state();
+  if (!state.has_settled || !state.problem.empty()) {
     return false;
   }
   asked_.reset();

@@ -76,6 +76,7 @@ class WatchedCommunicator {
   };
 
   void begin_to_ask();
+  void wait_until_settled();
   bool has_settled();
   std::string find_problem();
   std::string find_reason() const;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -32,10 +33,15 @@ class Fake {
     const std::lock_guard<std::mutex> lock(mutex_);
     state_ = std::move(state);
   }
+  // It settles when it has been looked at so often.
+  void settle_after(int looks) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unsettled_looks_ = looks;
+  }
   Communicator::State state() {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++looks_;
-    return state_;
+    return unsettled_looks_-- > 0 ? Communicator::State{/*has_settled=*/false, ""} : state_;
   }
   int looks() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -62,6 +68,7 @@ class Fake {
   std::mutex mutex_;
   std::condition_variable ended_;
   Communicator::State state_;
+  int unsettled_looks_ = 0;
   int looks_ = 0;
   int ends_ = 0;
 };
@@ -174,6 +181,19 @@ TEST_F(Watched, AnAskWaitsUntilWhatItAskedForIsDone) {
   background.join();
 }
 
+// Each collective of a step is such an ask.
+TEST_F(Watched, AnAskThatIsSoonDoneTakesNoSleep) {
+  const auto communicator = watched(kLong);
+  std::chrono::steady_clock::duration shortest = kLong;
+  for (int i = 0; i < 20; ++i) {
+    fake_->settle_after(5);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(thrown_by(*communicator), "");
+    shortest = std::min(shortest, std::chrono::steady_clock::now() - start);
+  }
+  EXPECT_LT(shortest, milliseconds(1));
+}
+
 TEST_F(Watched, NobodyLooksWhileACallIsMade) {
   const auto communicator = watched(kLong);
   int looks = -1;
@@ -206,6 +226,12 @@ TEST_F(Watched, AnErrorOfItsOwnEndsTheCommunicator) {
   const auto communicator = watched(kLong);
   fake_->set_state({/*has_settled=*/true, "remote process exited"});
   EXPECT_EQ(end_of(*communicator), "remote process exited");
+}
+
+TEST_F(Watched, AnAskThatMeetsAnErrorThrowsIt) {
+  const auto communicator = watched(kLong);
+  const auto fail = [&] { fake_->set_state({/*has_settled=*/true, "remote process exited"}); };
+  EXPECT_EQ(thrown_by(*communicator, fail), "remote process exited");
 }
 
 TEST_F(Watched, AnAbortDoesNotWaitForACallThatHangs) {
