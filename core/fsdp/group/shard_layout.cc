@@ -16,6 +16,15 @@ int64_t product(const std::vector<int64_t>& sizes) {
   return numel;
 }
 
+// Without a shape in between: every gather and reduction asks for each of its parameters.
+int64_t numel_with_size(const std::vector<int64_t>& shape, int dim, int64_t size) {
+  int64_t numel = size;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    numel *= i == static_cast<size_t>(dim) ? 1 : shape[i];
+  }
+  return numel;
+}
+
 std::vector<int64_t> with_size(std::vector<int64_t> shape, int dim, int64_t size) {
   shape[static_cast<size_t>(dim)] = size;
   return shape;
@@ -60,7 +69,7 @@ int64_t ShardLayout::outer_numel() const {
 }
 
 int64_t ShardLayout::global_numel() const { return product(global_shape); }
-int64_t ShardLayout::local_numel() const { return product(local_shape()); }
-int64_t ShardLayout::padded_numel() const { return product(padded_shape()); }
+int64_t ShardLayout::local_numel() const { return numel_with_size(global_shape, dim, length); }
+int64_t ShardLayout::padded_numel() const { return numel_with_size(global_shape, dim, chunk); }
 
 }  // namespace fsdp2::fsdp
