@@ -57,20 +57,18 @@ SideStream::SideStream(at::Device device) {
 
 void SideStream::follow_current() const {
   if (stream_) {
-    StreamMark so_far;
-    so_far.put(stream_->device());
-    so_far.make_wait(*stream_);
+    so_far_.put(stream_->device());
+    so_far_.make_wait(*stream_);
   }
 }
 
 void SideStream::make_current_wait() const {
   if (stream_) {
-    StreamMark so_far;
     {
       const auto entered = enter();
-      so_far.put(stream_->device());
+      so_far_.put(stream_->device());
     }
-    so_far.make_current_wait();
+    so_far_.make_current_wait();
   }
 }
 

@@ -56,6 +56,8 @@ class SideStream {
 
  private:
   std::optional<c10::Stream> stream_;
+  // That of the last wait. The next wait marks its event anew: making one costs as much as waiting.
+  mutable StreamMark so_far_;
 };
 
 // The transport runs collectives on streams of its own, which come after the stream that issues

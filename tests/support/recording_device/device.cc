@@ -9,6 +9,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -31,6 +32,7 @@ struct DeviceState {
   size_t next = 0;
   std::map<const void*, Bytes> in_use;
   std::function<void(const Bytes&)> watch;
+  std::atomic<int64_t> events_made{0};
 
   void note_allocation(const Bytes& bytes) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -153,6 +155,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
               c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) {
       *event = new Event;
+      ++state_of(stream.device_index()).events_made;
     }
     const int id = static_cast<int>(stream.id());
     Recorder& of_device = recorder(stream.device_index());
@@ -242,6 +245,8 @@ std::vector<Bytes> bytes_in_use(c10::DeviceIndex device) {
   }
   return all;
 }
+
+int64_t events_made(c10::DeviceIndex device) { return state_of(device).events_made; }
 
 void watch_allocations(c10::DeviceIndex device, std::function<void(const Bytes&)> watch) {
   DeviceState& state = state_of(device);

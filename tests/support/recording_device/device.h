@@ -39,6 +39,7 @@ struct Bytes {
   size_t size = 0;
 };
 std::vector<Bytes> bytes_in_use(c10::DeviceIndex device);
+int64_t events_made(c10::DeviceIndex device);  // so far, in this process
 // Calls it with all that the device gives out from here on; empty: with nothing any more.
 void watch_allocations(c10::DeviceIndex device, std::function<void(const Bytes&)> watch);
 

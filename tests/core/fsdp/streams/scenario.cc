@@ -177,6 +177,8 @@ Recording record(const Scenario& scenario, std::optional<size_t> ignored_wait,
       const int64_t live = recorder.live_bytes();
       own.live_bytes.push_back(live - kLossBytes * n_losses);
       own.waits_before.push_back(recorder.waits().size());
+      own.events_before.push_back(
+          recording::events_made(static_cast<c10::DeviceIndex>(world->rank())));
       recorder.restart_peak();
       losses.push_back(steps->step(step));
       n_losses += scenario.micro_batches;

@@ -51,9 +51,10 @@ struct Recording {
   std::vector<std::string> problems;    // of rank 0, as the following
   std::vector<std::string> host_waits;  // during the steps
   std::vector<recording::StreamWait> waits;
-  std::vector<size_t> waits_before;  // each step
-  std::vector<int64_t> live_bytes;   // before each step, without the losses
-  std::vector<int64_t> peak_bytes;   // of each step, above that
+  std::vector<size_t> waits_before;    // each step
+  std::vector<int64_t> events_before;  // each step: how many have been made
+  std::vector<int64_t> live_bytes;     // before each step, without the losses
+  std::vector<int64_t> peak_bytes;     // of each step, above that
 };
 
 // ignored_wait: of rank 0, counted from the first step on. order: see run_ranks_on_devices.

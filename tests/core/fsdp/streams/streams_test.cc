@@ -84,19 +84,33 @@ TEST(Streams, ALoneRankKeepsItsParametersWholeOnItsDevice) {
   });
 }
 
+Recording record_blocks(int ranks, int64_t count) {
+  Scenario scenario;
+  scenario.ranks = ranks;
+  scenario.model.blocks = count;
+  scenario.blocks.resize(static_cast<size_t>(count));
+  std::iota(scenario.blocks.begin(), scenario.blocks.end(), 0);
+  Recording recording = record(scenario);
+  EXPECT_EQ(recording.problems, std::vector<std::string>{});
+  return recording;
+}
+
 // What a device is asked for costs the host microseconds each time, and there would be hundreds.
 TEST(Streams, TheUnitsOfALoneRankAskNoStreamToWait) {
   const auto waits_of_a_step = [](int64_t blocks) {
-    Scenario alone;
-    alone.ranks = 1;
-    alone.model.blocks = blocks;
-    alone.blocks.resize(static_cast<size_t>(blocks));
-    std::iota(alone.blocks.begin(), alone.blocks.end(), 0);
-    const Recording recording = record(alone);
-    EXPECT_EQ(recording.problems, std::vector<std::string>{});
+    const Recording recording = record_blocks(1, blocks);
     return recording.waits_before[2] - recording.waits_before[1];
   };
   EXPECT_EQ(waits_of_a_step(1), waits_of_a_step(5));
+}
+
+// Each costs the host as much as what it is for. A unit's is the one behind its reduction.
+TEST(Streams, AUnitMakesOneEventAStep) {
+  const auto events_of_a_step = [](int64_t blocks) {
+    const Recording recording = record_blocks(2, blocks);
+    return recording.events_before[2] - recording.events_before[1];
+  };
+  EXPECT_EQ(events_of_a_step(5) - events_of_a_step(1), 4);
 }
 
 TEST(Streams, IgnoredParametersAreOnTheDeviceOfTheMesh) {
