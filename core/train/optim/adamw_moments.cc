@@ -47,7 +47,6 @@ size_t AdamWMoments::full_bytes(const fsdp::ShardedParam& param) const {
 
 void AdamWMoments::list(size_t index, const fsdp::ShardedParam& param, FusedLists& lists) {
   State& state = make(index, param);
-  state.step.add_(1.0);
   lists.first_state.push_back(state.exp_avg);
   lists.second_state.push_back(state.exp_avg_sq);
   lists.steps.push_back(state.step);

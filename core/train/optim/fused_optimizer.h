@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/ScalarType.h>
 
@@ -41,7 +42,7 @@ struct FusedLists {
   std::vector<at::Tensor> grads;
   std::vector<at::Tensor> first_state;
   std::vector<at::Tensor> second_state;
-  std::vector<at::Tensor> steps;
+  std::vector<at::Tensor> steps;          // which count this one, too, when a kernel runs
   std::vector<ChanceOfElements> chances;  // of second_state, where it is rounded by chance
 };
 
@@ -106,6 +107,9 @@ class FusedOptimizer : public Optimizer {
     }
     for (auto& [key, lists] : calls) {
       const size_t group = std::get<0>(key);
+      if (!lists.steps.empty()) {
+        at::_foreach_add_(lists.steps, 1.0);
+      }
       run_kernel(lists, options_[group], lr_of(group), scale_of(grad_divisor, lists));
     }
   }

@@ -1,6 +1,7 @@
 // Parameter groups: shards trained by ours equal whole parameters trained by torch::optim.
 #include "core/train/optim/optimizer.h"
 
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/optim.h>
 
@@ -67,6 +68,34 @@ struct Pair {
   std::vector<at::Tensor> biases;
   std::vector<std::string> weight_names;
   std::vector<std::string> bias_names;
+};
+
+// Operators that this thread calls, but from within others.
+class OperatorsCalled {
+ public:
+  OperatorsCalled()
+      : callback_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(&begin, &end).scopes({at::RecordScope::FUNCTION}))) {
+    count_ = depth_ = 0;
+  }
+  ~OperatorsCalled() { at::removeCallback(callback_); }
+  OperatorsCalled(const OperatorsCalled&) = delete;
+  OperatorsCalled& operator=(const OperatorsCalled&) = delete;
+
+  int count() const { return count_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& /*function*/) {
+    count_ += depth_++ == 0 ? 1 : 0;
+    return nullptr;
+  }
+  static void end(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) {
+    --depth_;
+  }
+
+  inline static thread_local int count_ = 0;
+  inline static thread_local int depth_ = 0;
+  const at::CallbackHandle callback_;
 };
 
 template <typename Options>
@@ -354,6 +383,27 @@ TEST(ParameterGroups, RefuseNamesThatDoNotFitAndChangeNothing) {
     optimizer->set_lr(0.0);
     refused({pair.weight_names[0]}, Code::kWrongState);
   });
+}
+
+// Each is a launch on a device, which costs the host more than all the arithmetic.
+TEST(AdamW, AStepTakesAsManyOperatorsForManyParametersAsForFew) {
+  const auto operators_of_a_step = [](const std::vector<int64_t>& sizes) {
+    int count = 0;
+    run_ranks(1, [&](const std::shared_ptr<World>& world) {
+      const auto model = seed(make_linears(sizes));
+      const auto root = fsdp::fully_shard(model, Mesh::for_fsdp(world, 0), {});
+      const auto optimizer = make_adamw(root, {0.1});
+      for (int step = 0; step < 2; ++step) {  // the first one makes the states
+        (*model)(at::ones({3, sizes.front()})).square().sum().backward();
+        const OperatorsCalled called;
+        optimizer->step();
+        count = called.count();
+      }
+    });
+    return count;
+  };
+  EXPECT_GT(operators_of_a_step({4, 3}), 0);
+  EXPECT_EQ(operators_of_a_step({4, 3}), operators_of_a_step({4, 5, 5, 5, 3}));
 }
 
 }  // namespace
