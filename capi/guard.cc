@@ -113,10 +113,12 @@ void Call::occupy(const std::shared_ptr<Busy>& busy) {
 }
 
 void Call::join(const std::shared_ptr<Busy>& busy, Nested kind) {
+  bool records_gradients = true;  // in all callbacks from the holder's on
   for (const Call* outer = outer_; outer != nullptr && outer->lets_in_ >= kind;
        outer = outer->outer_) {
+    records_gradients = records_gradients && outer->callback_records_gradients_;
     if (outer->holds(busy)) {
-      may_record_gradients_ = may_record_gradients_ && outer->callback_records_gradients_;
+      may_record_gradients_ = may_record_gradients_ && records_gradients;
       return;
     }
   }

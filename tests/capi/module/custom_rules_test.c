@@ -288,6 +288,42 @@ static void a_part_needs_no_handle(void) {
   EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
 }
 
+/* ---- a forward without gradients, inside of one that records them */
+
+static fsdp2_status run_without_gradients(const fsdp2_forward_info* info,
+                                          const fsdp2_tensor* inputs, size_t n_inputs,
+                                          fsdp2_tensor* outputs, size_t cap, size_t* n_outputs,
+                                          void* user_data) {
+  (void)info;
+  return fsdp2_module_forward(*(fsdp2_module*)user_data, inputs, n_inputs, FSDP2_FORWARD_NO_GRAD,
+                              outputs, cap, n_outputs);
+}
+
+static void a_forward_without_gradients_calls_others_without(void) {
+  static const int64_t kRow[1] = {kWidth};
+  fsdp2_module leaf = {0}, middle = {0}, whole = {0};
+  fsdp2_tensor batch[2], output = {0};
+  fsdp2_tensor_info made = {.struct_size = sizeof(made)};
+  size_t n = 0;
+  make_batch(batch);
+  EXPECT_OK(fsdp2_module_create_custom("Leaf", NULL, run_freezing, NULL, NULL, &leaf));
+  EXPECT_OK(fsdp2_module_add_parameter(leaf, "weight", kRow, 1, NULL));
+  EXPECT_OK(fsdp2_module_create_custom("Middle", NULL, run_owner, &leaf, NULL, &middle));
+  EXPECT_OK(
+      fsdp2_module_create_custom("Whole", NULL, run_without_gradients, &middle, NULL, &whole));
+  EXPECT_OK(fsdp2_module_add_child(middle, "leaf", leaf));
+  EXPECT_OK(fsdp2_module_add_child(whole, "middle", middle));
+  EXPECT_OK(fsdp2_module_forward(whole, batch, 1, 0, &output, 1, &n));
+  EXPECT_OK(fsdp2_tensor_get_info(output, &made));
+  EXPECT(made.requires_grad == 0);
+  EXPECT_OK(fsdp2_tensor_destroy(output));
+  EXPECT_OK(fsdp2_module_destroy(whole));
+  EXPECT_OK(fsdp2_module_destroy(middle));
+  EXPECT_OK(fsdp2_module_destroy(leaf));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+}
+
 int main(void) {
   RUN(a_failure_reaches_every_rank);
   RUN(a_forward_that_waits_for_a_failed_rank_has_not_failed);
@@ -298,5 +334,6 @@ int main(void) {
   RUN(a_forward_cannot_call_itself);
   RUN(a_forward_may_own_its_children);
   RUN(a_part_needs_no_handle);
+  RUN(a_forward_without_gradients_calls_others_without);
   return harness_result();
 }
