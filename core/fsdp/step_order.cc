@@ -55,6 +55,7 @@ void StepOrder::gather(size_t unit) {
   GroupState& state = state_.groups[unit];
   if (state == GroupState::kSharded || state == GroupState::kPostForward) {
     state = GroupState::kGathering;
+    state_.kept_by_forward[unit] = false;  // only its slices were
     next_.push_back({ActionKind::kGather, unit});
   }
 }

@@ -124,6 +124,16 @@ TEST(StepOrder, SlicesAreCutAfterForwardAndGatheredInBackward) {
   EXPECT_EQ(steps.enter_backward(1), "gather a, wait a");
 }
 
+TEST(StepOrder, EachForwardCutsAnUnusedUnitToSlices) {
+  Steps steps({"", "a"}, {Schedule::kAgreed, 0}, ReshardAfterForward::kSmaller);
+  for (int forward = 0; forward < 2; ++forward) {
+    steps.begin_forward();
+    steps.enter(0);
+    steps.leave(0);
+    EXPECT_EQ(steps.end_forward(), "gather a, wait a, slice a");
+  }
+}
+
 TEST(StepOrder, ASettingGoesBeforeThePolicyAtTheNextEvent) {
   Steps steps({"", "a"});
   steps.begin_forward();
