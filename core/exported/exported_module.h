@@ -13,12 +13,15 @@
 #include "core/exported/machine.h"
 #include "core/nn/computation.h"
 #include "core/nn/module.h"
-#include "core/nn/parameter_borrower.h"
+#include "core/nn/parameter_reads.h"
 #include "core/nn/second_run.h"
 
 namespace fsdp2::exported {
 
-class ExportedModule : public nn::Module, public nn::SecondRun, public nn::ParameterBorrower {
+class ExportedModule : public nn::Module,
+                       public nn::SecondRun,
+                       public nn::ParameterBorrower,
+                       public nn::UntrackedReads {
  public:
   // calls: those of this module.
   ExportedModule(std::string kind, std::shared_ptr<Machine> machine, std::vector<size_t> calls);

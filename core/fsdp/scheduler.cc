@@ -18,7 +18,8 @@ std::vector<StepOrder::Unit> ordered_units(const std::vector<Scheduler::Member>&
   for (const Scheduler::Member& member : members) {
     const ParamGroup& group = *member.group;
     units.push_back({member.name, !group.trainable().empty(), group.policy().reshard_after_forward,
-                     &group.settings(), group.state(), group.replicate_comm() != nullptr});
+                     &group.settings(), group.state(), group.replicate_comm() != nullptr,
+                     member.has_untracked_reads});
   }
   return units;
 }

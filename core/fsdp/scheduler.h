@@ -42,6 +42,7 @@ class Scheduler {
   struct Member {
     std::string name;  // of the unit: dotted path from the root, "" for the root
     std::shared_ptr<ParamGroup> group;
+    bool has_untracked_reads = false;  // of a module in it: nn::UntrackedReads
   };
 
   // members: in the agreed order, the root's own group first if it has one. policy: the root's.

@@ -96,6 +96,7 @@ class StepOrder {
     const GroupSettings* settings = nullptr;  // outlives this; read anew at each event
     GroupState state = GroupState::kSharded;  // to begin with
     bool has_replicas = false;                // whose gradients an all-reduce brings together
+    bool has_untracked_reads = false;         // of a module in it: nn::UntrackedReads
   };
   struct Options {
     Schedule schedule = Schedule::kAgreed;

@@ -205,12 +205,12 @@ void StepOrder::free_units_after(size_t unit) {
 StepOrder::Actions StepOrder::gradients_final(size_t unit) {
   BackwardUnit& state = state_.backward.units[unit];
   state.complete = true;
-  // With the gradient of every parameter final, no node is left that reads one. A frozen parameter
-  // may still be read on the way to the module's inputs. The root's unit stays for the root's
-  // earlier forwards, in which other ranks may use it.
+  // With the gradient of every parameter final, no node is left that reads one, but for those of
+  // untracked reads. A frozen parameter may still be read on the way to the module's inputs. The
+  // root's unit stays for the root's earlier forwards, in which other ranks may use it.
   const std::optional<int64_t> root_forward = state_.backward.root_forward;
   const bool stays = units_[unit].name.empty() && root_forward && runs_before(*root_forward, unit);
-  if (state.all_expected && !stays) {
+  if (state.all_expected && !units_[unit].has_untracked_reads && !stays) {
     free_in_backward(unit);
   }
   if (agreed_backward()) {

@@ -17,7 +17,7 @@
 #include "core/fsdp/unit.h"
 #include "core/nn/kernels/matmul_precision.h"
 #include "core/nn/kernels/widened_product.h"
-#include "core/nn/parameter_borrower.h"
+#include "core/nn/parameter_reads.h"
 
 namespace fsdp2::fsdp {
 
@@ -106,12 +106,23 @@ std::string policy_text(const Policy& policy) {
                                           : "keep");
 }
 
+bool has_untracked_reads(const Unit& unit) {
+  const auto reads = [](const torch::nn::Module& module) {
+    return dynamic_cast<const nn::UntrackedReads*>(&module) != nullptr;
+  };
+  return std::any_of(unit.modules().begin(), unit.modules().end(), [&](const nn::Module* module) {
+    const auto below = module->modules(/*include_self=*/false);
+    return reads(*module) || std::any_of(below.begin(), below.end(),
+                                         [&](const auto& inside) { return reads(*inside); });
+  });
+}
+
 // The units with parameters, in the agreed order.
 std::vector<Scheduler::Member> members_of(const std::vector<Tree::Found>& found) {
   std::vector<Scheduler::Member> members;
   for (const Tree::Found& entry : found) {
     if (entry.unit->group() != nullptr) {
-      members.push_back({entry.name, entry.unit->shared_group()});
+      members.push_back({entry.name, entry.unit->shared_group(), has_untracked_reads(*entry.unit)});
     }
   }
   return members;

@@ -9,7 +9,7 @@
 #include "core/base/log.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/nn/module_list.h"
-#include "core/nn/parameter_borrower.h"
+#include "core/nn/parameter_reads.h"
 
 namespace fsdp2::fsdp {
 

@@ -22,7 +22,7 @@ struct Wrap {
 };
 
 // fully_shard on every module below `module` that `wrap` names, inner ones first. A parameter that
-// is tied across these units, or read by a module of another one (parameter_borrower.h), goes to
+// is tied across these units, or read by a module of another one (parameter_reads.h), goes to
 // the unit of the places' common parent; a module that is left without parameters by that is no
 // unit. One call is one rule: modules that want another policy or mesh than those around them
 // (experts, say) are wrapped by a call of their own before. Returns how many units it has made.

@@ -17,7 +17,7 @@
 #include "core/nn/computation.h"
 #include "core/nn/module.h"
 #include "core/nn/module_list.h"
-#include "core/nn/parameter_borrower.h"
+#include "core/nn/parameter_reads.h"
 #include "core/nn/second_run.h"
 
 namespace fsdp2::exported {
@@ -58,6 +58,7 @@ class ScriptedList final : public nn::ModuleList, public ScriptSlots {
 class ScriptedModule final : public nn::Module,
                              public nn::SecondRun,
                              public nn::ParameterBorrower,
+                             public nn::UntrackedReads,
                              public ScriptSlots {
  public:
   // title: file and path.

@@ -9,7 +9,7 @@
 #include "core/exported/exported_program.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/fsdp/tree.h"
-#include "core/nn/parameter_borrower.h"
+#include "core/nn/parameter_reads.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/exported/program_fixture.h"
 #include "tests/support/ranks.h"

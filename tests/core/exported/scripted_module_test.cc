@@ -8,7 +8,7 @@
 
 #include "core/exported/exported_program.h"
 #include "core/nn/buffers.h"
-#include "core/nn/parameter_borrower.h"
+#include "core/nn/parameter_reads.h"
 #include "tests/core/base/file_fixture.h"
 #include "tests/core/exported/script_fixture.h"
 
