@@ -131,7 +131,7 @@ class PickleMachine {
 
   Id numpy_value(Id function, const std::vector<Id>& values);
   Id numpy_number(std::string_view code, std::string_view bytes);
-  void check_numpy_order(Id state) const;
+  void set_numpy_order(Id dtype, Id state);
 
   // ---- tensors of classes (machine_dtensor.cc) ----
 

@@ -212,7 +212,7 @@ void PickleMachine::set_state(Id target, Id state) {
     return;  // attributes of an OrderedDict: a state dict's version numbers
   }
   if (graph_.is_of(target, kNumpyDtype)) {
-    check_numpy_order(state);
+    set_numpy_order(target, state);
     return;
   }
   check(kind(target) == Kind::kObject, "a state for {}", graph_.kind_name(target));

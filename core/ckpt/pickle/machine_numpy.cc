@@ -55,12 +55,13 @@ PickleMachine::Id PickleMachine::numpy_number(std::string_view code, std::string
 }
 
 // (version, order of bytes, ...)
-void PickleMachine::check_numpy_order(Id state) const {
+void PickleMachine::set_numpy_order(Id dtype, Id state) {
   check(kind(state) == Kind::kTuple && graph_.children(state).size() > 1, "{} for numpy's dtype",
         graph_.kind_name(state));
   const Id order = graph_.children(state)[1];
   if (!graph_.is_text(order, "<") && !graph_.is_text(order, "|")) {
-    refuse(Code::kUnsupported, "numbers of numpy's in another order of bytes");
+    const Id unread = add_unread("numbers of numpy's in another order of bytes");
+    graph_.nodes_[dtype] = graph_.nodes_[unread];
   }
 }
 
