@@ -137,6 +137,8 @@ class PickleMachine {
 
   Id typed_tensor(const std::vector<Id>& values, std::string_view name);
   Id dtensor(const std::vector<Id>& arguments, Id state);
+  Id sharded_tensor(Id state);  // machine_sharded_tensor.cc
+  Id fields_of(Id state) const;
   // The value under a text key; an error if there is none of that kind.
   Id field(Id dict, std::string_view name, Kind kind) const;
   const Id* find_field(Id dict, std::string_view name) const;

@@ -36,20 +36,28 @@ PickleMachine::Id PickleMachine::typed_tensor(const std::vector<Id>& values,
   if (values.size() != 4 || kind(values[2]) != Kind::kTuple) {
     refuse_arguments(name);
   }
-  const bool is_dtensor = kind(values[0]) == Kind::kName &&
+  const bool is_wrapper = kind(values[0]) == Kind::kName &&
                           graph_.text(values[0]) == kRebuildWrapper &&
-                          kind(values[1]) == Kind::kName && graph_.text(values[1]) == kDTensor;
-  if (!is_dtensor) {
-    return add_unread(fmt::format("a tensor of {} is not handled: save plain, dense tensors",
-                                  graph_.kind_name(values[1])));
+                          kind(values[1]) == Kind::kName;
+  if (is_wrapper && graph_.text(values[1]) == kDTensor) {
+    return dtensor(children(values[2]), values[3]);
   }
-  return dtensor(children(values[2]), values[3]);
+  if (is_wrapper && graph_.text(values[1]) == kShardedTensor) {
+    return sharded_tensor(values[3]);
+  }
+  return add_unread(fmt::format("a tensor of {} is not handled: save plain, dense tensors",
+                                graph_.kind_name(values[1])));
 }
 
-// arguments: (class, dtype, shape, ...); state: a dict, or what an object has beside its dict.
+// state: a dict, or what an object has beside its dict.
+PickleMachine::Id PickleMachine::fields_of(Id state) const {
+  const bool has_slots = kind(state) == Kind::kTuple && graph_.children(state).size() == 2;
+  return has_slots ? graph_.children(state)[1] : state;
+}
+
+// arguments: (class, dtype, shape, ...)
 PickleMachine::Id PickleMachine::dtensor(const std::vector<Id>& arguments, Id state) {
-  const bool has_slots = kind(state) == Kind::kTuple && children(state).size() == 2;
-  const Id fields = has_slots ? children(state)[1] : state;
+  const Id fields = fields_of(state);
   for (const char* name : {"_local_tensor", "_spec"}) {
     const Id* part = find_field(fields, name);
     if (part != nullptr && kind(*part) == Kind::kUnread) {
@@ -93,9 +101,10 @@ PickleMachine::Id PickleMachine::dtensor(const std::vector<Id>& arguments, Id st
 }
 
 const PickleMachine::Id* PickleMachine::find_field(Id dict, std::string_view name) const {
-  check(kind(dict) == Kind::kDict, "a DTensor with {} for a state", graph_.kind_name(dict));
+  check(kind(dict) == Kind::kDict, "a tensor of a class with {} for a state",
+        graph_.kind_name(dict));
   const std::vector<Id>& items = graph_.children(dict);
-  check(items.size() <= 2 * kMaxFields, "a DTensor with {} fields", items.size() / 2);
+  check(items.size() <= 2 * kMaxFields, "a tensor of a class with {} fields", items.size() / 2);
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
     if (graph_.is_text(items[i], name)) {
       return &items[i + 1];
@@ -106,13 +115,14 @@ const PickleMachine::Id* PickleMachine::find_field(Id dict, std::string_view nam
 
 PickleMachine::Id PickleMachine::field(Id dict, std::string_view name, Kind expected) const {
   const Id* found = find_field(dict, name);
-  check(found != nullptr && kind(*found) == expected, "a DTensor without a {} that is read", name);
+  check(found != nullptr && kind(*found) == expected,
+        "a tensor of a class without a {} that is read", name);
   return *found;
 }
 
 PickleMachine::Id PickleMachine::state_of(Id object) const {
   check(kind(object) == Kind::kObject && graph_.children(object).size() == 2,
-        "a DTensor with {} that has no state", graph_.kind_name(object));
+        "a tensor of a class with {} that has no state", graph_.kind_name(object));
   return graph_.children(object)[1];
 }
 
@@ -151,13 +161,13 @@ std::vector<int64_t> PickleMachine::whole_numbers(Id list) const {
   if (kind(list) == Kind::kInt) {
     return {graph_.integer(list)};
   }
-  check(kind(list) == Kind::kTuple || kind(list) == Kind::kList, "{} for sizes of a DTensor",
-        graph_.kind_name(list));
+  check(kind(list) == Kind::kTuple || kind(list) == Kind::kList,
+        "{} for sizes of a tensor of a class", graph_.kind_name(list));
   std::vector<int64_t> numbers;
   const std::vector<Id>& items = graph_.children(list);
-  check(items.size() <= kMaxSizes, "a DTensor of {} dims", items.size());
+  check(items.size() <= kMaxSizes, "a tensor of a class with {} dims", items.size());
   for (const Id item : items) {
-    check(kind(item) == Kind::kInt, "{} for a size of a DTensor", graph_.kind_name(item));
+    check(kind(item) == Kind::kInt, "{} for a size of a tensor of a class", graph_.kind_name(item));
     numbers.push_back(graph_.integer(item));
   }
   return numbers;

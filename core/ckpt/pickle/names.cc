@@ -62,10 +62,7 @@ constexpr const char* kUnhandledNames[] = {
 };
 // Beside classes, what makes a tensor of one.
 constexpr const char* kDTensorNames[] = {
-    kTypedTensor,
-    kRebuildWrapper,
-    kDTensor,
-    "torch.serialization._get_layout",
+    kTypedTensor, kRebuildWrapper, kDTensor, kShardedTensor, "torch.serialization._get_layout",
 };
 constexpr const char* kNumpyNames[] = {
     kNumpyDtype,
@@ -83,6 +80,9 @@ constexpr const char* kDTensorClasses[] = {
     "torch.distributed.device_mesh.DeviceMesh",
     "torch.distributed._mesh_layout._MeshLayout",
     "torch.distributed._mesh_layout._FlatLayout",
+    "torch.distributed._shard.metadata.ShardMetadata",
+    "torch.distributed._shard.sharded_tensor.metadata.ShardedTensorMetadata",
+    "torch.distributed._shard.sharded_tensor.shard.Shard",
 };
 
 template <size_t N>

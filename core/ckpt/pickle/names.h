@@ -12,6 +12,8 @@ namespace fsdp2::ckpt {
 
 inline constexpr char kUntypedStorage[] = "torch.storage.UntypedStorage";
 inline constexpr char kDTensor[] = "torch.distributed.tensor.DTensor";
+inline constexpr char kShardedTensor[] =
+    "torch.distributed._shard.sharded_tensor.api.ShardedTensor";
 inline constexpr char kRebuildWrapper[] = "torch._utils._rebuild_wrapper_subclass";
 
 bool is_allowed_name(std::string_view name, PickleNames names);
@@ -19,7 +21,8 @@ bool is_allowed_name(std::string_view name, PickleNames names);
 // A class of a TorchScript program.
 bool is_script_class(std::string_view name);
 
-// What pickles of DTensors consist of, beside the function kTypedTensor and plain values.
+// What pickles of DTensors and ShardedTensors consist of, beside the function kTypedTensor and
+// plain values.
 bool is_dtensor_class(std::string_view name);
 // Those, and dtypes of numpy: of no use outside of a tensor or number.
 bool is_part_of_value(std::string_view name);

@@ -25,8 +25,9 @@ enum class PickleNames {
   // OrderedDict, Counter, set, bytes. Tensors become StoredTensor, torch.Size a tuple, the rest
   // the plain values they are.
   kTorchSave,
-  // The same of any trainer. DTensors become StoredTensors with a part, and what needs other names
-  // (a trainer's options, numpy's arrays) or integers beyond 64 bits an object that was not read.
+  // The same of any trainer. DTensors and ShardedTensors become StoredTensors with a part, and what
+  // needs other names (a trainer's options, numpy's arrays) or integers beyond 64 bits an object
+  // that was not read.
   kAnyTorchSave,
   // data.pkl and constants.pkl of a TorchScript program: those of torch.save, objects of the
   // program's own classes, and lists and dicts with their types, which are left out.

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/ckpt/value/printable_name.h"
 
 namespace fsdp2::ckpt {
 
@@ -126,6 +127,16 @@ void check_one(const std::vector<std::string>& prefixes, const std::string& usua
               path, what, usual, fmt::join(prefixes, "\", \""));
 }
 
+// What a rank of FSDP1 has in one tensor for all parameters of a module, unless told otherwise.
+void check_is_not_flat(const StateSource& source) {
+  for (const StateEntry& entry : source.entries()) {
+    FSDP2_CHECK(!ends_with(entry.name, "flat_param"), Code::kUnsupported,
+                "{}: {} is a flat parameter of FSDP1, which does not tell the model's own in it: "
+                "save with StateDictType.SHARDED_STATE_DICT or FULL_STATE_DICT",
+                source.path(), printable_name(entry.name));
+  }
+}
+
 }  // namespace
 
 StateNames::StateNames(const StateSource& source, std::vector<ParameterNames> parameters)
@@ -156,6 +167,8 @@ void StateNames::find_model_prefix() {
   check_one(prefixes, model_prefix_, source_.path(), "model");
   if (!prefixes.empty()) {
     model_prefix_ = prefixes.front();
+  } else {
+    check_is_not_flat(source_);
   }
 }
 

@@ -33,7 +33,8 @@ class StateNames {
  public:
   // Errors: kInvalidArgument for several models of which nothing tells the one that is meant;
   // kUnsupported for optimizer state by number in more than one parameter group (the
-  // numbers then tell no order), kCorruptData for numbers of no parameter.
+  // numbers then tell no order) and for flat parameters of FSDP1 alone, kCorruptData for numbers of
+  // no parameter.
   StateNames(const StateSource& source, std::vector<ParameterNames> parameters);
 
   // Error: kInvalidArgument for several optimizers of which nothing tells the one that is meant.

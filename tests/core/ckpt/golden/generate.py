@@ -1,6 +1,6 @@
 """Makes the files of this directory with PyTorch: DCP directories, sharded safetensors and files of torch.save.
 
-trainer.pth and ranks are what trainers save with torch.save: objects of their own and DTensors.
+trainer.pth, ranks and ranks_fsdp1 are what trainers save with torch.save: objects of their own, DTensors and ShardedTensors.
 
     python generate.py            (torch 2.11; torch_2_15.metadata is the .metadata, and ranks_2_15 the models of ranks,
                                    that torch 2.15 makes of the same)
@@ -19,6 +19,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed._shard.sharded_tensor import Shard as TensorShard
+from torch.distributed._shard.sharded_tensor import init_from_local_shards
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.device_mesh import init_device_mesh
@@ -66,6 +68,7 @@ def rank_main(rank, world_size, port):
     tensors = {"rows": sharded(0, (5, 3)), "columns": columns, "one": sharded(7, (1,))}
     dcp.save(tensors, storage_writer=HuggingFaceStorageWriter("shards", save_distributed=True))
     save_rank(rank, world_size)
+    save_sharded_tensors(rank, world_size)
     dist.destroy_process_group()
 
 
@@ -99,6 +102,24 @@ def save_rank(rank, world_size):
     group = {"lr": 0.25, "betas": (0.9, 0.999), "params": [0, 1]}
     torch.save({"state": state, "param_groups": [group]}, f"ranks/optim_{of_rank}")
     torch.save({"lr_scheduler": {}, "rng": objects_of_trainers()}, f"ranks/extra_state_{of_rank}")
+
+
+def save_sharded_tensors(rank, world_size):
+    """A file of each rank with the ShardedTensors that FSDP1's state dict has."""
+
+    def sharded(first, shape):
+        chunks = count_from(first, shape).chunk(world_size)
+        offsets = [-(-shape[0] // world_size) * rank, 0]
+        shards = [
+            TensorShard.from_tensor_and_offsets(c, offsets, rank) for c in chunks[rank : rank + 1]
+        ]
+        return init_from_local_shards(shards, *shape)
+
+    state = {
+        "a.weight": sharded(0, (5, 3)),
+        "b.weight": sharded(100, (1, 4)),
+    }  # uneven; rank 1 has none
+    torch.save(state, f"ranks_fsdp1/model_world_size_{world_size}_rank_{rank}.pt")
 
 
 def save_trainer():
@@ -145,9 +166,10 @@ def save_pth():
 
 def main():
     os.chdir(os.path.dirname(os.path.abspath(__file__)))  # relative paths: one is in .metadata
-    for directory in ("dcp_two_ranks", "ranks", "shards"):
+    for directory in ("dcp_two_ranks", "ranks", "ranks_fsdp1", "shards"):
         shutil.rmtree(directory, ignore_errors=True)
     os.mkdir("ranks")
+    os.mkdir("ranks_fsdp1")
     torch.multiprocessing.spawn(rank_main, (2, 29000 + os.getpid() % 1000), nprocs=2)
     save_pth()
     save_trainer()

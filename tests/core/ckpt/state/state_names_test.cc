@@ -94,6 +94,12 @@ TEST(StateNames, TwoModelsOfWhichNothingTellsTheOneThatIsMeantAreRefused) {
                "that is meant in a file of its own");
 }
 
+TEST(StateNames, FlatParametersAreRefusedByName) {
+  EXPECT_ERROR(found_among({"model._flat_param", "model.layers.0._flat_param"}), Code::kUnsupported,
+               "named: model._flat_param is a flat parameter of FSDP1, which does not tell the "
+               "model's own in it: save with StateDictType.SHARDED_STATE_DICT or FULL_STATE_DICT");
+}
+
 TEST(StateNames, OfTwoOptimizersTheUsualOneIsTakenAndElseNone) {
   const Named two({"model.a", "actor.state.a.exp_avg", "critic.state.a.exp_avg"});
   const StateNames of_two(two, {{{"a"}}});

@@ -1,4 +1,5 @@
-// DTensors in files of torch.save, and the files that all ranks of a trainer have saved.
+// DTensors and ShardedTensors in files of torch.save, and the files that all ranks of a trainer
+// have saved.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -23,10 +24,12 @@ std::string model_file(int rank) {
   return fmt::format("{}/model_world_size_2_rank_{}.pt", kRanks, rank);
 }
 
-std::string pickle_of_rank1() {
-  const auto file = std::make_shared<const FileBytes>(model_file(1));
+std::string pickle_of(const std::string& path) {
+  const auto file = std::make_shared<const FileBytes>(path);
   return ZipRecords(file, 0, file->size(), "x.pt").read_text("data.pkl", 1 << 20, "file");
 }
+
+std::string pickle_of_rank1() { return pickle_of(model_file(1)); }
 
 // The values of rank 1's model after one of the bytes behind a text of its pickle has changed.
 PythonValue read_changed(const std::string& text, size_t behind, char byte) {
@@ -45,6 +48,39 @@ TEST(DTensor, SaysWhichPartOfATensorARankHas) {
   const auto& b = *find(archive.root(), "b.weight")->as<StoredTensor>();
   EXPECT_EQ(b.shape, (std::vector<int64_t>{0, 4}));
   EXPECT_EQ(b.part->offsets, (std::vector<int64_t>{1, 0}));
+}
+
+std::string fsdp1_file(int rank) {
+  return fmt::format("{}_fsdp1/model_world_size_2_rank_{}.pt", kRanks, rank);
+}
+
+TEST(ShardedTensor, SaysWhichPartOfATensorARankHas) {
+  const TorchArchive archive(fsdp1_file(1));
+  const auto& a = *find(archive.root(), "a.weight")->as<StoredTensor>();
+  EXPECT_EQ(a.shape, (std::vector<int64_t>{2, 3}));
+  ASSERT_NE(a.part, nullptr);
+  EXPECT_EQ(a.part->shape, (std::vector<int64_t>{5, 3}));
+  EXPECT_EQ(a.part->offsets, (std::vector<int64_t>{3, 0}));
+  EXPECT_ERROR(check_is_read(*find(archive.root(), "b.weight"), "x.pt"), Code::kUnsupported,
+               "a ShardedTensor with 0 shards of a rank");
+}
+
+TEST(ShardedTensor, FilesOfAllRanksHoldTheWhole) {
+  const PthSource source("ranks", PthFiles::kOneOfEachRank, {fsdp1_file(0), fsdp1_file(1)});
+  ASSERT_EQ(source.entries().size(), 2U);
+  EXPECT_TRUE(
+      read_whole(source, *source.find("a.weight")).equal(at::arange(15, at::kFloat).view({5, 3})));
+  EXPECT_TRUE(read_whole(source, *source.find("b.weight"))
+                  .equal(at::arange(100, 104).to(at::kFloat).view({1, 4})));
+}
+
+TEST(ShardedTensor, WhoseShardDoesNotLieInItIsRefused) {
+  std::string pickle = pickle_of(fsdp1_file(1));
+  const std::string text = "shard_offsets";
+  // The first: of the shard. A memo of 2 bytes, an empty list with one, a mark, K 3.
+  pickle[pickle.find(text) + text.size() + 7] = 4;
+  EXPECT_ERROR(read_pickle(pickle, PickleNames::kAnyTorchSave, "x.pt"), Code::kCorruptData,
+               "a ShardedTensor whose shard does not lie in it");
 }
 
 // Its mesh holds a tensor of its ranks, and no layout.
@@ -75,7 +111,7 @@ TEST(DTensor, WhatDoesNotFitItsMeshIsRefused) {
   EXPECT_ERROR(read_changed("X\3\0\0\0dim"s, 3, 2), Code::kCorruptData,
                "a DTensor cut along dim 2");
   EXPECT_ERROR(read_changed("_local_tenso", 0, 'x'), Code::kCorruptData,
-               "a DTensor without a _local_tensor that is read");
+               "a tensor of a class without a _local_tensor that is read");
 }
 
 TEST(RankFiles, OfAllRanksAreOneModel) {
