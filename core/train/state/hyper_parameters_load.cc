@@ -1,9 +1,5 @@
 #include "core/train/state/hyper_parameters_load.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <c10/util/accumulate.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/train/state/saved_numbers.h"
 
 namespace fsdp2::train {
 
@@ -23,14 +20,6 @@ using ckpt::StateEntry;
 using ckpt::StateSource;
 
 constexpr char kParams[] = "params";
-
-std::optional<double> number_of(const PythonValue& value) {
-  if (const auto* number = value.as<double>()) {
-    return *number;
-  }
-  const auto* integer = value.as<int64_t>();
-  return integer != nullptr ? std::optional<double>(static_cast<double>(*integer)) : std::nullopt;
-}
 
 const std::vector<PythonValue>* items_of(const PythonValue& value) {
   if (const auto* tuple = value.as<ckpt::PythonTuple>()) {
@@ -122,18 +111,9 @@ class HyperParameterLoader {
       return values;
     }
     check_alike(group);
-    const std::string& start = saved_[group].front();
-    for (const StateEntry& entry : source_.entries()) {
-      if (!starts_with(entry.name, start)) {
-        continue;
-      }
-      const std::string name = entry.name.substr(start.size());
-      if (name == kParams || name.find('.') != std::string::npos) {
-        continue;
-      }
-      HyperParameter hyper{name, {}};
-      if (read_value(source_, entry, &hyper.value)) {
-        values.push_back(std::move(hyper));
+    for (const std::string& name : names_in(group)) {
+      if (auto value = find(saved_[group].front(), name)) {
+        values.push_back({name, std::move(*value)});
       }
     }
     return values;
@@ -142,6 +122,15 @@ class HyperParameterLoader {
  private:
   static std::string without_dot(const std::string& start) {
     return start.substr(0, start.size() - 1);
+  }
+
+  // What the group knows. Others have added more, maybe of a kind that is not read.
+  std::vector<std::string> names_in(size_t group) const {
+    std::vector<std::string> names{"initial_lr"};
+    for (const HyperParameter& hyper : optimizer_.hyper_parameters(group)) {
+      names.push_back(hyper.name);
+    }
+    return names;
   }
 
   std::optional<HyperParameter::Value> find(const std::string& start,
@@ -154,17 +143,17 @@ class HyperParameterLoader {
 
   void check_alike(size_t group) const {
     const std::vector<std::string>& starts = saved_[group];
-    std::vector<HyperParameter> known = optimizer_.hyper_parameters(group);
-    known.push_back({"initial_lr", {}});
-    for (size_t i = 0; starts.size() > 1 && i < known.size(); ++i) {
-      const auto first = find(starts.front(), known[i].name);
+    if (starts.size() == 1) {
+      return;
+    }
+    for (const std::string& name : names_in(group)) {
+      const auto first = find(starts.front(), name);
       for (size_t other = 1; first && other < starts.size(); ++other) {
-        const auto value = find(starts[other], known[i].name);
+        const auto value = find(starts[other], name);
         FSDP2_CHECK(!value || *value == *first, Code::kInvalidArgument,
                     "{} is {} here and {} in {}, but the run has parameters of both in its group "
                     "{}: expected groups like the checkpoint's",
-                    known[i].name, text_of(*first), text_of(*value), without_dot(starts[other]),
-                    group);
+                    name, text_of(*first), text_of(*value), without_dot(starts[other]), group);
       }
     }
   }
@@ -242,22 +231,6 @@ void tell_changes(const std::string& path, size_t group, const Optimizer::Settin
         group, changes);
   }
 }
-
-}  // namespace
-
-std::optional<double> read_number(const StateSource& source, const StateEntry& entry) {
-  if (!entry.dtype) {
-    return number_of(source.read_object(entry));
-  }
-  if (c10::multiply_integers(entry.shape) != 1) {
-    return std::nullopt;
-  }
-  const at::Tensor tensor = at::empty(entry.shape, at::device(at::kCPU).dtype(entry.dtype));
-  source.read(entry, std::vector<int64_t>(entry.shape.size(), 0), tensor);
-  return tensor.item<double>();
-}
-
-namespace {
 
 const HyperParameter* find_rate(const std::vector<HyperParameter>& values) {
   const auto found = std::find_if(values.begin(), values.end(),

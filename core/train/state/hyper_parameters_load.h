@@ -1,7 +1,6 @@
 // The hyper-parameters of an optimizer's groups, from a checkpoint.
 #pragma once
 
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,9 +10,6 @@
 #include "core/train/optim/optimizer.h"
 
 namespace fsdp2::train {
-
-// A number, or a tensor of one element; nullopt for anything else.
-std::optional<double> read_number(const ckpt::StateSource& source, const ckpt::StateEntry& entry);
 
 // Each group takes those of the saved groups that have its parameters: by their lists of names, or
 // where they are listed parameter by parameter. Numbers stand for one saved group. A group without

@@ -1,9 +1,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -22,8 +22,10 @@
 #include "core/fsdp/model_tensors.h"
 #include "core/nn/module.h"
 #include "core/nn/random/generator_state.h"
+#include "core/train/state/data_position_load.h"
 #include "core/train/state/freeze_changes.h"
 #include "core/train/state/hyper_parameters_load.h"
+#include "core/train/state/saved_numbers.h"
 #include "core/train/state/training_state.h"
 #include "core/train/state/training_state_parts.h"
 #include "core/train/step/half_update.h"
@@ -36,7 +38,6 @@ using ckpt::PythonValue;
 using ckpt::StateEntry;
 
 constexpr size_t kNamesInMessage = 8;
-constexpr double kLargestInteger = 1LL << 53;  // that a double tells from the next
 
 std::vector<ckpt::ParameterNames> names_of(const std::vector<fsdp::ModelTensor>& tensors) {
   std::vector<ckpt::ParameterNames> names;
@@ -50,6 +51,12 @@ std::vector<ckpt::ParameterNames> names_of(const std::vector<fsdp::ModelTensor>&
 struct Wanted {
   const StateEntry* entry;
   std::vector<int64_t> offsets;
+  at::Tensor into;
+};
+
+// A counter that is saved in another way than the run has it.
+struct Counter {
+  double value;
   at::Tensor into;
 };
 
@@ -67,6 +74,7 @@ class Loader {
  private:
   void want(const StateEntry* entry, const std::string& name, at::IntArrayRef shape,
             std::vector<int64_t> offsets, const at::Tensor& into);
+  void want_counter(const StateEntry* entry, const std::string& name, const at::Tensor& into);
   void want_model();
   void want_optimizer();
   void want_rng();
@@ -77,16 +85,13 @@ class Loader {
   void set_loss_scaler();
   void set_data();
   std::optional<int64_t> find_step() const;
-  std::optional<DataPosition> find_data_position() const;
-  bool is_of_this_data(const DataPosition& position) const;
-  std::optional<int64_t> integer(const std::string& name) const;
-  std::optional<double> number(const std::string& name) const;
 
   const TrainingObjects& objects_;
   const std::vector<fsdp::ModelTensor> model_;
   const ckpt::StateSource& source_;
   ckpt::StateNames names_;
   std::vector<Wanted> wanted_;
+  std::vector<Counter> counters_;
   std::vector<fsdp::ShardedParam*> found_;
   std::optional<FreezeChanges> freeze_changes_;  // with an optimizer
   std::vector<nn::MemoryForValues> filled_;      // of parameters that sharding has left alone
@@ -102,11 +107,29 @@ void Loader::want(const StateEntry* entry, const std::string& name, at::IntArray
     report_.missing.push_back(name);
     return;
   }
+  if (!entry->dtype) {
+    source_.read_object(*entry);  // one that was not read says why
+  }
   FSDP2_CHECK(entry->dtype && shape == at::IntArrayRef(entry->shape), Code::kInvalidArgument,
               "{}: {} is [{}], the run has [{}]", source_.path(), entry->name,
               entry->dtype ? fmt::to_string(fmt::join(entry->shape, ", ")) : "no tensor",
               fmt::join(shape, ", "));
   wanted_.push_back({entry, std::move(offsets), into});
+}
+
+// Some optimizers count in a plain number, in a tensor of integers, or in one that has a dim.
+void Loader::want_counter(const StateEntry* entry, const std::string& name,
+                          const at::Tensor& into) {
+  const bool is_float = entry != nullptr && entry->dtype && at::isFloatingType(*entry->dtype);
+  const auto value = entry != nullptr && !is_float ? read_number(source_, *entry) : std::nullopt;
+  if (value) {
+    counters_.push_back({*value, into});
+    return;
+  }
+  const bool is_one = is_float && c10::multiply_integers(entry->shape) == 1;
+  const at::Tensor alike = is_one ? into.view(entry->shape) : into;
+  want(entry, name, alike.sizes(), std::vector<int64_t>(static_cast<size_t>(alike.dim()), 0),
+       alike);
 }
 
 void Loader::want_model() {
@@ -142,12 +165,13 @@ void Loader::want_optimizer() {
         static_cast<size_t>(std::find(params.begin(), params.end(), param) - params.begin());
     const fsdp::ShardLayout& layout = param->layout();
     for (const OptimizerState& slot : objects_.optimizer->state(i)) {
-      const std::vector<int64_t> shape =
-          slot.is_sharded ? layout.global_shape : slot.tensor.sizes().vec();
-      want(names_.optimizer_state(index, slot.name),
-           fmt::format("optim.state.{}.{}", param->name(), slot.name), shape,
-           slot.is_sharded ? fsdp::offsets_of(layout) : std::vector<int64_t>(shape.size(), 0),
-           slot.tensor);
+      const StateEntry* entry = names_.optimizer_state(index, slot.name);
+      const std::string name = fmt::format("optim.state.{}.{}", param->name(), slot.name);
+      if (slot.is_sharded) {
+        want(entry, name, layout.global_shape, fsdp::offsets_of(layout), slot.tensor);
+      } else {
+        want_counter(entry, name, slot.tensor);
+      }
     }
   }
   const std::vector<std::string> unexpected = names_.unexpected_optimizer_state();
@@ -187,29 +211,17 @@ void Loader::check_names(bool partial) const {
         "a partial load ignores them");
 }
 
-std::optional<int64_t> Loader::integer(const std::string& name) const {
-  const auto found = number(name);
-  const bool is_integer =
-      found && *found >= 0 && *found <= kLargestInteger && std::floor(*found) == *found;
-  return is_integer ? std::optional<int64_t>(static_cast<int64_t>(*found)) : std::nullopt;
-}
-
-std::optional<double> Loader::number(const std::string& name) const {
-  const StateEntry* entry = source_.find(name);
-  return entry == nullptr ? std::nullopt : read_number(source_, *entry);
-}
-
 // Ours, torchtitan's, and what schedulers count; else the steps that the optimizer has taken.
 std::optional<int64_t> Loader::find_step() const {
   for (const char* name :
        {kStep, "train_state.step", "scheduler.last_epoch", "lr_scheduler.last_epoch"}) {
-    if (const auto step = integer(name)) {
+    if (const auto step = find_integer(source_, name)) {
       return step;
     }
   }
   for (size_t i = 0; i < model_.size(); ++i) {
     if (const StateEntry* entry = names_.optimizer_state(i, "step")) {
-      return integer(entry->name);
+      return find_integer(source_, entry->name);
     }
   }
   return std::nullopt;
@@ -225,54 +237,15 @@ void Loader::set_step() {
 // A checkpoint of a run without loss scaling leaves it at its start.
 void Loader::set_loss_scaler() {
   LossScaler* scaler = objects_.step != nullptr ? objects_.step->loss_scaler() : nullptr;
-  const std::optional<double> scale = number(fmt::format("{}.scaler.scale", kOwn));
+  const std::optional<double> scale = find_number(source_, fmt::format("{}.scaler.scale", kOwn));
   if (scaler != nullptr && scale) {
-    const auto tracker = integer(fmt::format("{}.scaler._growth_tracker", kOwn));
+    const auto tracker = find_integer(source_, fmt::format("{}.scaler._growth_tracker", kOwn));
     scaler->set_state({*scale, tracker.value_or(0)});
   }
 }
 
-std::optional<DataPosition> Loader::find_data_position() const {
-  const auto field = [&](const char* name) {
-    return integer(fmt::format("{}.data.{}", kOwn, name));
-  };
-  const auto epoch = field("epoch");
-  const auto window = field("window");
-  const auto count = field("window_count");
-  const auto length = field("sequence_length");
-  const auto steps = field("steps");
-  if (!epoch || !window || !count || !length || !steps) {
-    return std::nullopt;
-  }
-  DataPosition position{*epoch, *window, *count, *length};
-  position.steps = *steps;
-  const StateEntry* order = source_.find(fmt::format("{}.data.own_order", kOwn));
-  if (order != nullptr && !order->dtype) {
-    const PythonValue value = source_.read_object(*order);
-    const std::string* text = value.as<std::string>();
-    position.own_order = text == nullptr ? "" : *text;
-  }
-  const StateEntry* seed = source_.find(fmt::format("{}.data.shuffle_seed", kOwn));
-  if (seed == nullptr || seed->dtype) {
-    position.shuffle_seed = objects_.loader->position().shuffle_seed;  // of an earlier version
-    return position;
-  }
-  const PythonValue value = source_.read_object(*seed);
-  if (const int64_t* number = value.as<int64_t>()) {
-    position.shuffle_seed = static_cast<uint64_t>(*number);
-  }
-  return position;
-}
-
-bool Loader::is_of_this_data(const DataPosition& position) const {
-  const DataPosition now = objects_.loader->position();
-  return now.window_count == position.window_count &&
-         now.sequence_length == position.sequence_length &&
-         now.shuffle_seed == position.shuffle_seed && now.own_order == position.own_order;
-}
-
 void Loader::set_data() {
-  if (data_position_ && is_of_this_data(*data_position_)) {
+  if (data_position_ && is_of_same_data(*data_position_, objects_.loader->position())) {
     objects_.loader->seek(*data_position_);
     return;
   }
@@ -313,7 +286,7 @@ Loader::Loader(const TrainingObjects& objects, const ckpt::StateSource& source, 
     report_.missing.emplace_back(kStep);
   }
   if (objects_.loader != nullptr) {
-    data_position_ = find_data_position();
+    data_position_ = find_data_position(source_, objects_.loader->position());
   }
   check_names(partial);
   if (data_position_ && !partial) {
@@ -349,6 +322,9 @@ void Loader::read_tensors() {
 
 LoadReport Loader::run() {
   read_tensors();
+  for (const Counter& counter : counters_) {
+    counter.into.fill_(counter.value);
+  }
   if (freeze_changes_) {
     const std::vector<std::string> anew = freeze_changes_->carry_out(source_.path());
     report_.missing.insert(report_.missing.end(), anew.begin(), anew.end());

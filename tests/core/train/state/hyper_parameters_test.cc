@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -173,6 +175,39 @@ TEST_F(TrainingState, LoadThatFailsLeavesTheHyperParameters) {
     const auto before = by_name(run.optimizer(), 0);
     EXPECT_THROW(load_training_state(run.objects(), path("run"), false), Error);
     EXPECT_EQ(by_name(run.optimizer(), 0), before);
+  });
+}
+
+// A checkpoint with a value more, of a kind that is not read.
+class WithUnreadValue final : public ckpt::StateSource {
+ public:
+  WithUnreadValue(const std::string& path, const std::string& name)
+      : StateSource(path), source_(ckpt::open_checkpoint(path)) {
+    std::vector<ckpt::StateEntry> entries = source_->entries();
+    entries.push_back({name, {name}, std::nullopt, {}, 0});
+    set_entries(std::move(entries));
+  }
+  void read(const ckpt::StateEntry& entry, at::IntArrayRef begin,
+            const at::Tensor& out) const override {
+    source_->read(entry, begin, out);
+  }
+  ckpt::PythonValue read_object(const ckpt::StateEntry& entry) const override {
+    FSDP2_CHECK(source_->find(entry.name) != nullptr, Code::kUnsupported, "not read");
+    return source_->read_object(entry);
+  }
+  void verify() const override {}
+
+ private:
+  std::unique_ptr<ckpt::StateSource> source_;
+};
+
+TEST_F(TrainingState, OfAGroupWithAValueMoreThatIsNotReadIsRead) {
+  run_ranks(1, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {1, 0}, tokens());
+    run.saver().save(state_to_save(run.objects()), {path("run")});
+    TinyRun other(world, {1, 0}, tokens());
+    const WithUnreadValue source(path("run"), "optim.param_groups.0.layer_class");
+    EXPECT_EQ(load_training_state(other.objects(), source, false).step, 0);
   });
 }
 

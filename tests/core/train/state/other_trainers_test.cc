@@ -189,5 +189,36 @@ TEST_F(TrainingState, OfRollIsRead) {
   expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
 }
 
+// In a plain number, in a tensor of integers, or in one that has a dim.
+TEST_F(TrainingState, ThatCountsStepsInAnotherWayIsRead) {
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    const ckpt::StateDict state = state_to_save(run.objects());
+    run.saver().save(state, {path("ours")});
+    ckpt::StateDict theirs;
+    theirs.objects = state.objects;
+    size_t counters = 0;
+    for (const ckpt::StateTensor& tensor : state.tensors) {
+      const bool is_counter = tensor.path.back() == ckpt::PathPart(std::string("step"));
+      const size_t way = is_counter ? counters++ % 4 : 0;
+      if (!is_counter || way == 3) {
+        theirs.add_tensor(tensor.path, tensor.shape, tensor.offsets, tensor.local);
+      } else if (way == 0) {
+        theirs.add_object(tensor.path, 2);
+      } else {
+        theirs.add_whole(tensor.path,
+                         way == 1 ? at::scalar_tensor(2, at::kLong) : at::full({1}, 2, at::kFloat));
+      }
+    }
+    ASSERT_GE(counters, 4U);
+    run.saver().save(theirs, {path("theirs")});
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    EXPECT_EQ(load_training_state(other.objects(), path("theirs"), false).step, 2);
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
 }  // namespace
 }  // namespace fsdp2::train
