@@ -215,31 +215,24 @@ void StateNames::check_one_optimizer() const {
 }
 
 void StateNames::number_parameters() {
-  const std::string groups = optimizer_prefix_ + "param_groups.";
-  FSDP2_CHECK(source_.find(groups + "1.params") == nullptr, Code::kUnsupported,
-              "{}: has optimizer state by number in several parameter groups, which does not tell "
-              "whose it is: save it by name (get_state_dict)",
-              source_.path());
-  size_t count = 0;
-  if (const StateEntry* entry = source_.find(groups + "0.params");
-      entry != nullptr && !entry->dtype) {
-    const PythonValue params = source_.read_object(*entry);
-    count = params.as<PythonList>() != nullptr ? params.as<PythonList>()->items.size() : 0;
-  }
+  const StateNumbers numbers(source_, optimizer_prefix_);
   // Some trainers give the optimizer all parameters, others those that train.
   const auto all = static_cast<size_t>(
       std::count_if(parameters_.begin(), parameters_.end(),
                     [](const ParameterNames& parameter) { return !parameter.is_buffer; }));
-  const bool has_all = count == 0 || count == all;
-  size_t number = 0;
+  const bool has_all = numbers.count() == 0 || numbers.count() == all;
+  std::vector<size_t> given;
+  std::vector<const StateEntry*> tensors;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].is_buffer && (has_all || parameters_[i].is_trainable)) {
-      numbers_.emplace(i, number++);
+      given.push_back(i);
+      tensors.push_back(parameter(i));
     }
   }
-  FSDP2_CHECK(count == 0 || number == count, Code::kCorruptData,
-              "{}: has optimizer state of {} parameters by number, the model has {}",
-              source_.path(), count, number);
+  const std::vector<StateNumbers::Place> places = numbers.places(tensors);
+  for (size_t i = 0; i < places.size(); ++i) {
+    numbers_.emplace(given[i], places[i]);
+  }
 }
 
 const StateEntry* StateNames::parameter(size_t index) const {
@@ -258,7 +251,7 @@ const StateEntry* StateNames::optimizer_state(size_t index, const std::string& s
     const auto number = numbers_.find(index);
     return number == numbers_.end()
                ? nullptr
-               : source_.find(fmt::format("{}{}.{}", start, number->second, slot));
+               : source_.find(fmt::format("{}{}.{}", start, number->second.number, slot));
   }
   for (const std::string& name : parameters_[index].names) {
     if (const StateEntry* entry = source_.find(start + owner_prefix_ + name + "." + slot)) {
@@ -266,6 +259,12 @@ const StateEntry* StateNames::optimizer_state(size_t index, const std::string& s
     }
   }
   return nullptr;
+}
+
+std::optional<size_t> StateNames::group_by_number(const std::string& parameter) const {
+  const auto index = by_name_.find(parameter);
+  const auto place = index != by_name_.end() ? numbers_.find(index->second) : numbers_.end();
+  return place != numbers_.end() ? std::optional<size_t>(place->second.group) : std::nullopt;
 }
 
 // Unless the model itself has a module of that name.
@@ -298,8 +297,8 @@ std::vector<std::string> StateNames::unexpected_parameters() const {
 std::vector<std::string> StateNames::unexpected_optimizer_state() const {
   std::vector<std::string> unexpected;
   std::set<std::string> numbers;
-  for (const auto& [index, number] : numbers_) {
-    numbers.insert(std::to_string(number));
+  for (const auto& [index, place] : numbers_) {
+    numbers.insert(std::to_string(place.number));
   }
   const std::string start = optimizer_prefix_ + std::string(kState);
   for (const StateEntry& entry : source_.entries()) {

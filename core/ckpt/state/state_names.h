@@ -7,17 +7,19 @@
 //                                   <any prefix>state.model.<parameter>.<slot>, as Lightning saves
 //                                   that of a model which is an attribute of its module
 //
-// The numbers are those of an optimizer whose own state_dict was saved: they follow the order of
-// the parameters that it was given. If several prefixes fit, as in a checkpoint that also has an
-// average of the model, ours is taken, else the one that fits most parameters, else "".
-// Where the model has none, what trainers are known to keep beside it (rng_state.cpu,
-// train_state.step, ...) is not taken for a part of it.
+// The numbers are those of an optimizer whose own state_dict was saved (see state_numbers.h). If
+// several prefixes fit, as in a checkpoint that also has an average of the model, ours is taken,
+// else the one that fits most parameters, else "". Where the model has none, what trainers are
+// known to keep beside it (rng_state.cpu, train_state.step, ...) is not taken for a part of it.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "core/ckpt/state/state_numbers.h"
 #include "core/ckpt/state/state_source.h"
 
 namespace fsdp2::ckpt {
@@ -31,10 +33,8 @@ struct ParameterNames {
 
 class StateNames {
  public:
-  // Errors: kInvalidArgument for several models of which nothing tells the one that is meant;
-  // kUnsupported for optimizer state by number in more than one parameter group (the
-  // numbers then tell no order) and for flat parameters of FSDP1 alone, kCorruptData for numbers of
-  // no parameter.
+  // Errors: kInvalidArgument for several models of which nothing tells the one that is meant; those
+  // of StateNumbers for optimizer state by number; kUnsupported for flat parameters of FSDP1 alone.
   StateNames(const StateSource& source, std::vector<ParameterNames> parameters);
 
   // Error: kInvalidArgument for several optimizers of which nothing tells the one that is meant.
@@ -50,6 +50,8 @@ class StateNames {
   const std::string& owner_prefix() const { return owner_prefix_; }
   // Whether the optimizer's state is listed by the parameters' numbers.
   bool is_numbered() const { return !numbers_.empty(); }
+  // If so, the saved group that this one is in; nullopt for one that the optimizer was not given.
+  std::optional<size_t> group_by_number(const std::string& parameter) const;
 
   // Tensors of the model, or state of the optimizer, that belong to none of the parameters.
   std::vector<std::string> unexpected_parameters() const;
@@ -70,7 +72,7 @@ class StateNames {
   std::string owner_prefix_;
   std::vector<std::string> optimizer_prefixes_;  // several: nothing tells which is meant
   bool has_optimizer_ = false;
-  std::unordered_map<size_t, size_t> numbers_;  // parameter -> number; empty: state is by name
+  std::unordered_map<size_t, StateNumbers::Place> numbers_;  // by parameter; empty: by name
 };
 
 }  // namespace fsdp2::ckpt

@@ -91,8 +91,9 @@ class HyperParameterLoader {
         }
       }
     }
+    saved_.resize(optimizer.group_count());
     if (names.is_numbered()) {
-      saved_.assign(optimizer.group_count(), {prefix_ + "0."});
+      find_numbered_groups(names);
     } else {
       find_saved_groups();
     }
@@ -164,8 +165,19 @@ class HyperParameterLoader {
     }
   }
 
+  void find_numbered_groups(const ckpt::StateNames& names) {
+    std::set<std::pair<size_t, size_t>> found;  // the run's group, the saved one
+    for (size_t i = 0; i < optimizer_.params().size(); ++i) {
+      if (const auto saved = names.group_by_number(optimizer_.params()[i]->name())) {
+        found.emplace(optimizer_.group_of(i), *saved);
+      }
+    }
+    for (const auto& [group, saved] : found) {
+      add_saved(group, fmt::format("{}{}.", prefix_, saved));
+    }
+  }
+
   void find_saved_groups() {
-    saved_.resize(optimizer_.group_count());
     for (const auto& [name, group] : group_of_) {
       if (source_.find(prefix_ + name + ".lr") != nullptr) {
         add_saved(group, prefix_ + name + ".");

@@ -12,9 +12,9 @@
 namespace fsdp2::train {
 
 // Each group takes those of the saved groups that have its parameters: by their lists of names, or
-// where they are listed parameter by parameter. Numbers stand for one saved group. A group without
-// a saved one keeps its own. Parameters that were frozen, which Python's and ours save as the first
-// group's, count for none.
+// where they are listed parameter by parameter, or by what tells whose number is whose. A group
+// without a saved one keeps its own. Parameters that were frozen, which Python's and ours save as
+// the first group's, count for none.
 //
 // Saved groups that differ and have parameters in one group of the run are an error with both
 // values (kInvalidArgument; Python's set_optimizer_state_dict silently takes the first's). So is
