@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <system_error>
 #include <unordered_map>
@@ -20,6 +19,7 @@
 #include "core/ckpt/formats/format_table.h"
 #include "core/ckpt/formats/make_full_writer.h"
 #include "core/ckpt/formats/open_checkpoint.h"
+#include "core/ckpt/formats/place_of_model.h"
 #include "core/ckpt/formats/replaced_file.h"
 #include "core/ckpt/state/state_source.h"
 #include "core/ckpt/state/tree_copy.h"
@@ -30,38 +30,7 @@ namespace fsdp2::ckpt {
 
 namespace {
 
-constexpr char kModel[] = "model";
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 24;
-
-bool is_under(const StatePath& place, const StateEntry& entry) {
-  return entry.path.size() > place.size() &&
-         std::equal(place.begin(), place.end(), entry.path.begin());
-}
-
-// The dict that holds the model: "model", or where nothing is there the only one of that name
-// further down, as in {"app": {"model": ..., "optim": ...}}. Empty if there is none. Error:
-// kInvalidArgument for several.
-StatePath place_of_model(const StateSource& source) {
-  const PathPart model = std::string(kModel);
-  std::set<StatePath> below;
-  for (const StateEntry& entry : source.entries()) {
-    const auto found = std::find(entry.path.begin(), entry.path.end(), model);
-    if (entry.dtype && entry.path.end() - found > 1) {
-      below.emplace(entry.path.begin(), found + 1);
-    }
-  }
-  if (below.count({model}) != 0) {
-    return {model};
-  }
-  std::vector<std::string> names;
-  for (const StatePath& place : below) {
-    names.push_back(printable_name(name_of(place)));
-  }
-  constexpr size_t kNamesInMessage = 8;
-  FSDP2_CHECK(names.size() <= 1, Code::kInvalidArgument, "{}: expected one model, found {}: {}",
-              source.path(), names.size(), list_some(names, kNamesInMessage));
-  return below.empty() ? StatePath() : *below.begin();
-}
 
 class Conversion {
  public:
@@ -130,19 +99,19 @@ bool Conversion::is_plain(const StateEntry& object) const {
 // PyTorch's dcp_to_torch_save.
 void Conversion::choose() {
   const std::vector<StateEntry>& entries = source_->entries();
-  const StatePath model = wants_model_alone() ? place_of_model(*source_) : StatePath();
-  const bool has_model = !model.empty();
+  const PlaceOfModel model = wants_model_alone() ? place_of_model(*source_) : PlaceOfModel();
+  const bool has_model = !model.dict.empty();
   const bool is_flat = !has_model && std::all_of(entries.begin(), entries.end(),
                                                  [](const auto& e) { return e.path.size() == 1; });
   for (const StateEntry& entry : entries) {
     StatePath path = entry.path;
-    const bool in_model = has_model ? is_under(model, entry) : entry.path.size() == 1;
+    const bool in_model = has_model ? model.has(entry) : entry.path.size() == 1;
     if (wants_model_alone() && (!entry.dtype || !in_model)) {
       ++result_.left_out;
       continue;
     }
     if (has_model) {
-      path.erase(path.begin(), path.begin() + static_cast<ptrdiff_t>(model.size()));
+      path = model.path_in_model(entry);
     }
     if (needs_flat()) {
       path = {name_of(path)};

@@ -257,6 +257,32 @@ TEST_F(Convert, AModelFurtherDownIsFoundIfItIsTheOnlyOne) {
   EXPECT_TRUE(is_filled(*open_checkpoint(path("whole")), "app.optim.state.a.exp_avg", 2));
 }
 
+TEST_F(Convert, AStateDictIsAModelAndThatOfLightningHasOneInside) {
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"state_dict", "net.a"}, at::full({4, 2}, 1));
+  builder.add_tensor({"state_dict", "net.b.c"}, at::full({4, 2}, 2));
+  builder.add_tensor({"optimizer_0", "state", "net.a", "exp_avg"}, at::full({4, 2}, 3));
+  builder.write();
+  convert("plain.safetensors", CheckpointFormat::kSafetensors);
+  EXPECT_TRUE(is_filled(*open_checkpoint(path("plain.safetensors")), "net.b.c", 2));
+  write("run/meta.pt", "of Lightning's, beside its shards");
+  convert("model.safetensors", CheckpointFormat::kSafetensors);
+  const auto model = open_checkpoint(path("model.safetensors"));
+  EXPECT_EQ(model->entries().size(), 2);
+  EXPECT_TRUE(is_filled(*model, "a", 1));
+  EXPECT_TRUE(is_filled(*model, "b.c", 2));
+}
+
+TEST_F(Convert, ALightningModuleThatIsTheModelKeepsItsNames) {
+  DcpBuilder builder(path("run"));
+  builder.add_tensor({"state_dict", "body.a"}, at::full({4, 2}, 1));
+  builder.add_tensor({"state_dict", "head.a"}, at::full({4, 2}, 2));
+  builder.add_object({"pytorch-lightning_version"}, PythonValue("2.6"));
+  builder.write();
+  convert("model.safetensors", CheckpointFormat::kSafetensors);
+  EXPECT_TRUE(is_filled(*open_checkpoint(path("model.safetensors")), "head.a", 2));
+}
+
 TEST_F(Convert, TwoModelsFurtherDownAreRefusedByName) {
   DcpBuilder builder(path("run"));
   builder.add_tensor({"actor", "model", "a"}, at::ones({4, 2}));
