@@ -155,7 +155,6 @@ std::string Conversion::config_json() const {
   }
   std::error_code error;
   const bool has_own = options_.config_path.empty() &&
-                       detect_format(source_->path()) == CheckpointFormat::kHuggingFaceDirectory &&
                        std::filesystem::exists(source_->path() + "/config.json", error);
   FSDP2_CHECK(
       has_own || !options_.config_path.empty(), Code::kInvalidArgument,

@@ -2,6 +2,7 @@
 //
 //   pytorch_model_fsdp_0/, optimizer_0/                  accelerate, SHARDED_STATE_DICT: DCP
 //   pytorch_model_fsdp.bin, optimizer.bin                accelerate, FULL_STATE_DICT: torch.save
+//   *.safetensors, optimizer.pt or optimizer.bin         transformers' Trainer, accelerate: DDP
 //   files of each rank (torch/rank_files.h)              verl, accelerate without DCP, others
 //
 // They are one checkpoint, with the model under "model" and the optimizer beside it. What else is

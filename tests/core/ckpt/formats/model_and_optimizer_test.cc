@@ -76,6 +76,33 @@ TEST_F(ModelAndOptimizer, FullStateDictsAreOneCheckpoint) {
   EXPECT_TRUE(read(*open_checkpoint(path("dcp")), "model.w").equal(at::ones({2})));
 }
 
+// What transformers' Trainer makes where nothing is sharded.
+TEST_F(ModelAndOptimizer, AModelDirectoryAndItsOptimizerAreOneCheckpoint) {
+  DcpBuilder model(path("model"));
+  model.add_tensor({"model", "w"}, at::ones({2}));
+  model.write();
+  write("config.json", "{}");
+  ConvertOptions options;
+  options.format = CheckpointFormat::kHuggingFaceDirectory;
+  options.config_path = path("config.json");
+  convert_checkpoint(path("model"), path("run"), options);
+  EXPECT_EQ(detect_format(path("run")), CheckpointFormat::kHuggingFaceDirectory);
+  const PythonValue state{
+      PythonDict{{{int64_t{0}, PythonDict{{{"exp_avg", describe_tensor(0, at::kFloat, {2})}}}}}}};
+  write("run/optimizer.pt", write_torch_archive(PythonDict{{{"state", state}}}, {at::zeros({2})}));
+  write("run/rng_state_0.pth", "not read");
+  EXPECT_EQ(detect_format(path("run")), CheckpointFormat::kModelAndOptimizer);
+  const auto source = open_checkpoint(path("run"));
+  EXPECT_TRUE(read(*source, "model.w").equal(at::ones({2})));
+  EXPECT_TRUE(read(*source, "optim.state.0.exp_avg").equal(at::zeros({2})));
+  EXPECT_EQ(Json::parse(inspect_checkpoint(path("run"))).at("tensors").size(), 2U);
+  EXPECT_ERROR(check_may_replace_file(path("run/optimizer.pt")), Code::kIo, "is a part of");
+  // With the config.json that is there.
+  options.config_path.clear();
+  convert_checkpoint(path("run"), path("again"), options);
+  EXPECT_TRUE(read(*open_checkpoint(path("again")), "w").equal(at::ones({2})));
+}
+
 TEST_F(ModelAndOptimizer, FilesOfRanksAreOneCheckpoint) {
   const auto source = open_checkpoint(kRanks);
   EXPECT_TRUE(read(*source, "model.a.weight").equal(at::arange(15, at::kFloat).view({5, 3})));

@@ -5,9 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/ckpt/ranks/full_state_dict.h"
+#include "core/ckpt/torch/archive.h"
+#include "core/ckpt/torch/pth_file.h"
 #include "core/train/state/training_state.h"
 #include "tests/core/train/state/tiny_run.h"
 #include "tests/support/ranks.h"
@@ -215,6 +219,83 @@ TEST_F(TrainingState, ThatCountsStepsInAnotherWayIsRead) {
     run.saver().save(theirs, {path("theirs")});
     TinyRun other(world, {2, 0}, tokens(), 1.0);
     EXPECT_EQ(load_training_state(other.objects(), path("theirs"), false).step, 2);
+    other.saver().save(state_to_save(other.objects()), {path("again")});
+  });
+  expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
+}
+
+// Matrices decay, and are listed first, by number.
+struct TrainerGroups {
+  std::vector<std::string> matrices;
+  std::vector<std::string> vectors;
+};
+
+TrainerGroups trainer_groups(const Optimizer& optimizer) {
+  TrainerGroups groups;
+  for (const fsdp::ShardedParam* param : optimizer.params()) {
+    const bool is_matrix = param->layout().global_shape.size() > 1;
+    (is_matrix ? groups.matrices : groups.vectors).push_back(param->name());
+  }
+  return groups;
+}
+
+// What optimizer.state_dict() has of these tensors.
+std::string trainer_optimizer(const std::map<std::string, at::Tensor>& saved,
+                              const TrainerGroups& groups) {
+  ckpt::PythonDict state;
+  std::vector<at::Tensor> tensors;
+  ckpt::PythonList saved_groups;
+  int64_t number = 0;
+  const auto stored = [&](const at::Tensor& tensor) {
+    tensors.push_back(tensor);
+    return ckpt::describe_tensor(static_cast<int64_t>(tensors.size()) - 1, tensor.scalar_type(),
+                                 tensor.sizes().vec());
+  };
+  for (const auto& [names, decay] : {std::pair(groups.matrices, 0.25), {groups.vectors, 0.0}}) {
+    ckpt::PythonList numbers;
+    for (const std::string& name : names) {
+      const std::string start = "optim.state." + name + ".";
+      state.items.push_back(
+          {number, ckpt::PythonDict{{{"step", stored(saved.at(start + "step"))},
+                                     {"exp_avg", stored(saved.at(start + "exp_avg"))},
+                                     {"exp_avg_sq", stored(saved.at(start + "exp_avg_sq"))}}}});
+      numbers.items.emplace_back(number++);
+    }
+    saved_groups.items.emplace_back(
+        ckpt::PythonDict{{{"weight_decay", decay}, {"name", "a group"}, {"params", numbers}}});
+  }
+  return ckpt::write_torch_archive(
+      ckpt::PythonDict{{{"state", state}, {"param_groups", saved_groups}}}, tensors);
+}
+
+double weight_decay(const Optimizer& optimizer, size_t group) {
+  for (const HyperParameter& hyper : optimizer.hyper_parameters(group)) {
+    if (hyper.name == "weight_decay") {
+      return std::get<double>(hyper.value);
+    }
+  }
+  return -1;
+}
+
+TEST_F(TrainingState, OfTransformersTrainerIsRead) {
+  std::filesystem::create_directories(path("theirs"));
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun run(world, {2, 0}, tokens());
+    run.train(2);
+    run.saver().save(state_to_save(run.objects()), {path("ours")});
+    ckpt::save_full_state_dict(run.root(), path("theirs/model.safetensors"),
+                               ckpt::CheckpointFormat::kSafetensors, {});
+    if (world->rank() == 0) {
+      write("theirs/optimizer.pt",
+            trainer_optimizer(tensors_in(path("ours")), trainer_groups(run.optimizer())));
+    }
+  });
+  run_ranks(2, [&](const std::shared_ptr<World>& world) {
+    TinyRun other(world, {2, 0}, tokens(), 1.0);
+    add_group(other.optimizer(), trainer_groups(other.optimizer()).vectors, AdamWOptions{1e-2});
+    EXPECT_EQ(load_training_state(other.objects(), path("theirs"), false).step, 2);
+    EXPECT_EQ(weight_decay(other.optimizer(), 0), 0.25);
+    EXPECT_EQ(weight_decay(other.optimizer(), 1), 0.0);
     other.saver().save(state_to_save(other.objects()), {path("again")});
   });
   expect_equal(tensors_in(path("again")), tensors_in(path("ours")));
