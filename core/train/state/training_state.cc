@@ -56,20 +56,32 @@ ckpt::PythonList names_in_group(const Optimizer& optimizer, size_t group) {
   return names;
 }
 
-void add_group(const Optimizer& optimizer, size_t group, StateDict* state) {
+// With what schedulers add in Python, whose loaders then want it of a checkpoint.
+std::vector<HyperParameter> values_in_group(const TrainingObjects& objects, size_t group) {
+  const Optimizer& optimizer = *objects.optimizer;
+  std::vector<HyperParameter> values = optimizer.hyper_parameters(group);
+  const double first = objects.step != nullptr ? objects.step->peak_lr() : optimizer.lr();
+  values.push_back({"initial_lr", first * optimizer.settings().lr_ratios[group]});
+  return values;
+}
+
+void add_group(const TrainingObjects& objects, size_t group, StateDict* state) {
   const auto add = [&](const std::string& name, PythonValue value) {
     state->add_object({"optim", "param_groups", static_cast<int64_t>(group), name},
                       std::move(value));
   };
-  for (const HyperParameter& hyper : optimizer.hyper_parameters(group)) {
+  for (const HyperParameter& hyper : values_in_group(objects, group)) {
     add(hyper.name, to_python(hyper.value));
   }
-  add("params", names_in_group(optimizer, group));
+  const ckpt::PythonList names = names_in_group(*objects.optimizer, group);
+  add("params", names);
+  add("param_names", names);  // of an optimizer that was given named_parameters()
 }
 
-void add_flat_groups(const Optimizer& optimizer, StateDict* state) {
+void add_flat_groups(const TrainingObjects& objects, StateDict* state) {
+  const Optimizer& optimizer = *objects.optimizer;
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
-    for (const HyperParameter& hyper : optimizer.hyper_parameters(optimizer.group_of(i))) {
+    for (const HyperParameter& hyper : values_in_group(objects, optimizer.group_of(i))) {
       state->add_object(
           {"optim", fmt::format("param_groups.{}.{}", optimizer.params()[i]->name(), hyper.name)},
           to_python(hyper.value));
@@ -83,7 +95,8 @@ StatePath state_path(OptimizerKeys keys, const std::string& param, const std::st
              : StatePath{"optim", fmt::format("state.{}.{}", param, slot)};
 }
 
-void add_optimizer(Optimizer& optimizer, OptimizerKeys keys, StateDict* state) {
+void add_optimizer(const TrainingObjects& objects, OptimizerKeys keys, StateDict* state) {
+  Optimizer& optimizer = *objects.optimizer;
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const fsdp::ShardedParam& param = *optimizer.params()[i];
     const fsdp::ShardLayout& layout = param.layout();
@@ -98,11 +111,11 @@ void add_optimizer(Optimizer& optimizer, OptimizerKeys keys, StateDict* state) {
     }
   }
   if (keys == OptimizerKeys::kByParameter) {
-    add_flat_groups(optimizer, state);
+    add_flat_groups(objects, state);
     return;
   }
   for (size_t group = 0; group < optimizer.group_count(); ++group) {
-    add_group(optimizer, group, state);
+    add_group(objects, group, state);
   }
 }
 
@@ -147,7 +160,7 @@ StateDict state_to_save(const TrainingObjects& objects, OptimizerKeys keys) {
   StateDict state;
   add_model(*objects.root, &state);
   if (objects.optimizer != nullptr) {
-    add_optimizer(*objects.optimizer, keys, &state);
+    add_optimizer(objects, keys, &state);
     add_frozen(*objects.optimizer, &state);
   }
   if (objects.step != nullptr) {

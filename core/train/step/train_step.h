@@ -100,6 +100,8 @@ class TrainStep {
   StepResult run(const std::vector<std::vector<at::Tensor>>& batch);
 
   int64_t position() const { return next_step_; }
+  // The learning rate that the schedule goes out from, of group 0.
+  double peak_lr() const { return schedule_.options().peak; }
   void set_position(int64_t next_step);
 
   // Null without loss scaling.

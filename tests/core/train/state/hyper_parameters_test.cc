@@ -39,9 +39,30 @@ TEST_F(TrainingState, EachParameterGroupHasItsOptionsAndItsNames) {
   EXPECT_EQ(*value("0.lr").as<double>(), 1e-2);
   EXPECT_EQ(*value("1.lr").as<double>(), 2e-2);
   const ckpt::PythonValue names = value("1.params");
+  EXPECT_EQ(value("1.param_names"), names);
   ASSERT_NE(names.as<ckpt::PythonList>(), nullptr);
   ASSERT_EQ(names.as<ckpt::PythonList>()->items.size(), 1U);
   EXPECT_EQ(*names.as<ckpt::PythonList>()->items[0].as<std::string>(), "scale");
+}
+
+// Where a scheduler has been made, PyTorch's loaders want it of a checkpoint.
+TEST_F(TrainingState, TheRateThatAScheduleGoesOutFromIsSavedWhateverTheRateIsNow) {
+  for (const OptimizerKeys keys : {OptimizerKeys::kByGroup, OptimizerKeys::kByParameter}) {
+    run_ranks(1, [&](const std::shared_ptr<World>& world) {
+      TinyRun run(world, {1, 0}, tokens());
+      add_group(run.optimizer(), {"scale"}, AdamWOptions{2e-2});
+      run.optimizer().set_lr(0.0);
+      run.saver().save(state_to_save(run.objects(), keys), {path("run")});
+    });
+    const bool by_group = keys == OptimizerKeys::kByGroup;
+    const auto source = ckpt::open_checkpoint(path("run"));
+    const auto value = [&](const std::string& name) {
+      return source->read_object(*source->find("optim.param_groups." + name));
+    };
+    EXPECT_EQ(value(by_group ? "0.initial_lr" : "block0.in.weight.initial_lr"), 1e-2);
+    EXPECT_EQ(value(by_group ? "1.initial_lr" : "scale.initial_lr"), 2e-2);
+    EXPECT_EQ(value(by_group ? "1.lr" : "scale.lr"), 0.0);
+  }
 }
 
 std::map<std::string, HyperParameter::Value> by_name(const Optimizer& optimizer, size_t group) {
