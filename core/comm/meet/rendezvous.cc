@@ -163,7 +163,7 @@ MeetingPoint open_tcp(const Place& place, Clock::time_point deadline) {
     return serve_tcp(place, deadline);
   }
   const Way way = wait_for_way(place, deadline);
-  StorePtr store = connect_tcp_store(place.where, place.port, deadline);
+  StorePtr store = connect_tcp_store(place.where, way.there, place.port, deadline);
   return meet_all_at(std::move(store), way, place, deadline);
 }
 
@@ -200,7 +200,7 @@ std::optional<MeetingPoint> try_listener(const MeetingFile& file,
     return std::nullopt;
   }
   try {
-    StorePtr store = connect_tcp_store(*host, listener.port, deadline);
+    StorePtr store = connect_tcp_store(*host, way->there, listener.port, deadline);
     return meet_all_at(std::move(store), *way, place, deadline, [&] {
       const auto now = file.find();
       if (now && now->text != listener.text) {

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <c10/util/Logging.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -44,6 +45,38 @@ void keep_warnings_from_standard_error() {
 bool is_ipv4_address(const std::string& host) {
   in_addr address{};
   return inet_pton(AF_INET, host.c_str(), &address) == 1;
+}
+
+// An IPv4 address that other machines may mean by a name as well: many a machine gives its own name
+// a loopback address.
+bool is_ipv4_elsewhere(const addrinfo& one) {
+  if (one.ai_family != AF_INET) {
+    return false;
+  }
+  constexpr uint32_t kLoopbackNet = 127;
+  const auto* const address = reinterpret_cast<const sockaddr_in*>(one.ai_addr);
+  return ntohl(address->sin_addr.s_addr) >> 24 != kLoopbackNet;
+}
+
+bool has_ipv4_alone(const std::string& host) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) {
+    return false;
+  }
+  bool alone = true;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    alone = alone && is_ipv4_elsewhere(*one);
+  }
+  freeaddrinfo(found);
+  return alone;
+}
+
+// Whether all who come to the host come by IPv4.
+bool is_reached_by_ipv4(const std::string& host, Deadline deadline) {
+  return is_ipv4_address(host) || host == "localhost" ||
+         answer_until(deadline, [host] { return has_ipv4_alone(host); }).value_or(false);
 }
 
 // A socket that is bound to an IPv4 port of this machine.
@@ -104,7 +137,8 @@ TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port, milliseconds
   options.isServer = true;
   options.timeout = timeout;
   try {
-    return is_ipv4_address(host) ? serve_at_ipv4(options) : open("localhost", options);
+    return is_reached_by_ipv4(host, Clock::now() + timeout) ? serve_at_ipv4(options)
+                                                            : open("localhost", options);
   } catch (...) {
     const std::string text = current_exception_text();
     if (text.find("EADDRINUSE") != std::string::npos ||
@@ -118,7 +152,7 @@ TcpStorePtr serve_tcp_store(const std::string& host, uint16_t port, milliseconds
   }
 }
 
-TcpStorePtr connect_tcp_store(const std::string& host, uint16_t port,
+TcpStorePtr connect_tcp_store(const std::string& host, const std::string& address, uint16_t port,
                               std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   c10d::TCPStoreOptions options;
@@ -126,7 +160,7 @@ TcpStorePtr connect_tcp_store(const std::string& host, uint16_t port,
   options.timeout = std::max(left, milliseconds(1));
   std::optional<TcpStorePtr> store;
   try {
-    store = answer_until(deadline, [host, options] { return open(host, options); });
+    store = answer_until(deadline, [address, options] { return open(address, options); });
   } catch (...) {
     fail(Code::kComm, "cannot use the store at {}:{}: {}", host, port, current_exception_text());
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <array>
 #include <atomic>
@@ -13,12 +14,14 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/comm/meet/rendezvous.h"
 #include "core/comm/world.h"
 #include "tests/support/free_port.h"
 
 namespace {
 
 constexpr char kSlowName[] = "slow.invalid";
+constexpr char kFleetingName[] = "fleeting.invalid";  // has an address when first asked for
 
 std::string name_of_machine() {
   std::array<char, 256> name{};
@@ -26,6 +29,7 @@ std::string name_of_machine() {
 }
 
 std::atomic<int> asked_for_machine{0};
+std::atomic<int> asked_for_fleeting{0};
 
 // A name server that nobody reaches: an answer takes long, but for the test to end it ends.
 class SlowAnswer {
@@ -64,6 +68,9 @@ extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* no
     slow_answer().wait();
     return EAI_AGAIN;
   }
+  if (node != nullptr && std::string(node) == kFleetingName) {
+    return asked_for_fleeting++ == 0 ? original("127.0.0.1", service, wanted, found) : EAI_NONAME;
+  }
   asked_for_machine += node != nullptr && node == name_of_machine() ? 1 : 0;
   return original(node, service, wanted, found);
 }
@@ -85,6 +92,22 @@ TEST(NameLookup, GroupsOverGlooDoNotAskForTheNameOfTheMachine) {
   join(0);
   other.join();
   EXPECT_EQ(asked_for_machine, 0);
+}
+
+TEST(NameLookup, IsDoneOnceForAllConnectionsToTheStore) {
+  c10d::TCPStoreOptions hosted;
+  hosted.port = 0;
+  hosted.isServer = true;
+  hosted.waitWorkers = false;
+  const auto launcher = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", hosted);
+  Place place;
+  place.meeting = Meeting::kTcp;
+  place.where = kFleetingName;
+  place.port = launcher->getPort();
+  place.launcher_hosts_store = true;
+  const auto store = open_store(place, std::chrono::seconds(60)).store;
+  EXPECT_EQ(store->clone()->add("key", 1), 1);
+  EXPECT_EQ(asked_for_fleeting, 1);
 }
 
 TEST(NameLookup, ThatDoesNotEndHoldsNoRankUpBeyondTheTimeOut) {

@@ -8,11 +8,19 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <string>
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/comm/meet/own_address.h"
+#include "core/comm/meet/way.h"
 
 namespace {
+
+constexpr char kIpv4Name[] = "ipv4.invalid";
+constexpr char kIpv6Name[] = "ipv6.invalid";
+constexpr char kLoopbackName[] = "own.invalid";  // as Debian has it of a machine's own name
 
 const std::thread::id main_thread = std::this_thread::get_id();
 // Counts the store's thread: the clients of these tests are on the main thread.
@@ -34,17 +42,53 @@ extern "C" __attribute__((visibility("default"))) int getnameinfo(
   return original(address, length, host, host_size, service, service_size, flags);
 }
 
+// The same of names that there are for these tests.
+extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* node,
+                                                                  const char* service,
+                                                                  const addrinfo* wanted,
+                                                                  addrinfo** found) {
+  static const auto original =
+      reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  const std::string name = node == nullptr ? "" : node;
+  const char* const known = name == kIpv4Name       ? "10.1.2.3"
+                            : name == kIpv6Name     ? "fd00::1"
+                            : name == kLoopbackName ? "127.0.1.1"
+                                                    : node;
+  return original(known, service, wanted, found);
+}
+
 namespace fsdp2 {
 namespace {
 
+// Some machines have no IPv6, and some containers.
+bool has_ipv6() { return is_own_address("::1"); }
+
+bool is_reached_at(const char* address, uint16_t port) {
+  std::string why;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  return find_way(address, port, deadline, &why).has_value();
+}
+
 constexpr std::chrono::milliseconds kTimeout{10000};
 
-TEST(TcpStore, AtAnIpv4AddressAsksForNamesThatTheHostsFileKnows) {
-  const TcpStorePtr store = serve_tcp_store("127.0.0.1", 0, kTimeout);
-  EXPECT_EQ(store->add("key", 2), 2);
-  EXPECT_EQ(store->clone()->add("key", 3), 5);
-  EXPECT_GE(names_asked_for, 2);
-  EXPECT_EQ(by_ipv6, 0) << "as an IPv6 address 127.0.0.1 is a question for a name server";
+TEST(TcpStore, WhereAllComeByIpv4AsksForNamesThatTheHostsFileKnows) {
+  for (const char* host : {"127.0.0.1", "localhost", kIpv4Name}) {
+    names_asked_for = 0;
+    const TcpStorePtr store = serve_tcp_store(host, 0, kTimeout);
+    EXPECT_EQ(store->add("key", 2), 2);
+    EXPECT_EQ(store->clone()->add("key", 3), 5);
+    EXPECT_GE(names_asked_for, 2);
+    EXPECT_EQ(by_ipv6, 0) << host
+                          << ": as an IPv6 address 127.0.0.1 is a question for a name server";
+  }
+}
+
+TEST(TcpStore, OfANameThatOthersMayMeanOtherwiseListensForAll) {
+  for (const char* host : {kLoopbackName, kIpv6Name, "unknown.invalid"}) {
+    const TcpStorePtr store = serve_tcp_store(host, 0, kTimeout);
+    EXPECT_TRUE(is_reached_at("127.0.0.1", store->getPort())) << host;
+    EXPECT_TRUE(!has_ipv6() || is_reached_at("::1", store->getPort())) << host;
+  }
 }
 
 TEST(TcpStore, AtAPortThatIsInUseSaysSo) {
