@@ -86,8 +86,13 @@ void wait_for_readers(c10d::Store& store, bool more_may_come) {
   }
 }
 
+// Thrown while ranks meet at a store that is not that of their rank 0, or is so no more.
+struct Outdated {};
+
 // Waits until all ranks have come to the store, to which this one has found the way. What it
-// returns of the store is the part that is this world's.
+// returns of the store is the part that is this world's. Throws Outdated if the store ends and is
+// that of an earlier rank 0, whose world has had a rank of this number, or ends before this one has
+// come to it.
 MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
                          Clock::time_point deadline, const std::function<void()>& look = {}) {
   if (!place.key_prefix.empty()) {
@@ -97,10 +102,11 @@ MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto arrivals = [&](int rank) { return fmt::format("arrivals/{}", rank); };
   const StorePtr patient = patient_until(deadline, store);
+  int64_t arrival = 0;
   try {
     // A store that outlives a world (torchrun's agent keeps one) can serve the next: every rank has
     // arrived equally often by then.
-    const int64_t arrival = patient->add(arrivals(place.rank), 1);
+    arrival = patient->add(arrivals(place.rank), 1);
     const std::string world = fmt::format("world{}", arrival);
     c10d::PrefixStore own(world, patient);
     try {
@@ -117,6 +123,9 @@ MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
     }
     return {c10::make_intrusive<c10d::PrefixStore>(world, store), find_own_address(own, way)};
   } catch (const c10::Error&) {
+    if (arrival != 1 && place.rank != 0 && !place.launcher_hosts_store) {
+      throw Outdated();
+    }
     fail(Code::kComm, "rank {} lost the store while ranks were meeting: {}", place.rank,
          current_exception_text());
   }
@@ -162,9 +171,14 @@ MeetingPoint open_tcp(const Place& place, Clock::time_point deadline) {
   if (place.rank == 0 && !place.launcher_hosts_store) {
     return serve_tcp(place, deadline);
   }
-  const Way way = wait_for_way(place, deadline);
-  StorePtr store = connect_tcp_store(place.where, way.there, place.port, deadline);
-  return meet_all_at(std::move(store), way, place, deadline);
+  for (;;) {
+    const Way way = wait_for_way(place, deadline);
+    try {
+      return meet_all_at(connect_tcp_store(place.where, way.there, place.port, deadline), way,
+                         place, deadline);
+    } catch (const Outdated&) {  // the rank 0 of this job comes to the address after it
+    }
+  }
 }
 
 MeetingPoint announce_and_meet(const MeetingFile& file, const Place& place,
@@ -180,9 +194,6 @@ MeetingPoint announce_and_meet(const MeetingFile& file, const Place& place,
     throw;
   }
 }
-
-// Thrown while ranks meet at a store that is not rank 0's any more.
-struct Outdated {};
 
 // Nothing if nobody listens where the file says, or rank 0 has gone elsewhere meanwhile: the file
 // of an earlier job may still be there.

@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "core/base/error.h"
@@ -36,6 +38,41 @@ TEST(Rendezvous, TakesMoreFilesThanAProcessMayOpen) {
               "rank " + std::to_string(rank) + " may open 0 more files, and needs " + files +
                   " to meet the others (Too many open files): allow it more, as by ulimit -n");
   }
+}
+
+constexpr std::chrono::seconds kToCome{60};
+
+c10::intrusive_ptr<c10d::TCPStore> store_of_another_process() {
+  c10d::TCPStoreOptions hosted;
+  hosted.port = 0;
+  hosted.isServer = true;
+  hosted.waitWorkers = false;
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", hosted);
+}
+
+// As when a job is started again, and the rank 0 of the first one has not ended yet.
+TEST(Rendezvous, ARankMeetsTheNextRank0WhereAnEarlierOneEnds) {
+  auto earlier = store_of_another_process();
+  earlier->add("arrivals/1", 1);
+  Place place = place_of(1);
+  place.port = earlier->getPort();
+  std::string outcome = "met";
+  std::thread other([&] {
+    try {
+      open_store(place, kToCome);
+    } catch (const Error& error) {
+      outcome = error.message();
+    }
+  });
+  while (earlier->add("arrivals/1", 0) < 2) {
+    std::this_thread::yield();
+  }
+  earlier.reset();
+  Place own = place;
+  own.rank = 0;
+  open_store(own, kToCome);
+  other.join();
+  EXPECT_EQ(outcome, "met");
 }
 
 }  // namespace
