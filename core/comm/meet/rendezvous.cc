@@ -19,6 +19,7 @@
 #include "core/comm/meet/own_address.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/tcp_store.h"
+#include "core/comm/meet/versions.h"
 #include "core/comm/meet/way.h"
 
 namespace fsdp2 {
@@ -60,7 +61,7 @@ std::string describe_missing(c10d::Store& store, const std::vector<int>& ranks,
 }
 
 // Empty, or what is wrong: this rank counts others than the first that came.
-std::string difference_to_first(c10d::Store& store, int rank, size_t size) {
+std::string difference_in_size(c10d::Store& store, int rank, size_t size) {
   const std::string own = std::to_string(size);
   const std::string first = store.compareSet("size", std::string(), own);
   return first == own ? ""
@@ -68,6 +69,24 @@ std::string difference_to_first(c10d::Store& store, int rank, size_t size) {
                             "rank {} says that there are {} ranks, another one says {}: is "
                             "WORLD_SIZE the same for all of them?",
                             rank, own, first);
+}
+
+// One that runs these versions, of those that are here.
+int rank_that_runs(c10d::Store& store, const std::vector<int>& ranks, const std::string& versions) {
+  return *std::find_if(ranks.begin(), ranks.end() - 1, [&](int rank) {
+    return store.check({here(rank)}) && store.get_to_str(here(rank)) == versions;
+  });
+}
+
+// The same of the versions. A rank of a libfsdp2 that does not say what it runs is not compared.
+std::string difference_in_versions(c10d::Store& store, int rank, const std::vector<int>& ranks,
+                                   const std::string& own) {
+  const std::string first = store.compareSet("versions", std::string(), own);
+  return first == own ? ""
+                      : fmt::format(
+                            "rank {} runs {}, rank {} runs {}: install the same versions for all "
+                            "ranks",
+                            rank, own, rank_that_runs(store, ranks, first), first);
 }
 
 // All who wait then give up with the same text, unless the last rank has come meanwhile.
@@ -111,7 +130,7 @@ MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
     c10d::PrefixStore own(world, patient);
     try {
       tell_way(own, way);
-      meet_at(own, place.rank, ranks, left_until(deadline), look);
+      meet_at(own, place.rank, ranks, left_until(deadline), look, own_versions());
     } catch (const Error& error) {
       for (const int rank : ranks) {
         if (error.code() == Code::kTimeout && patient->add(arrivals(rank), 0) > arrival) {
@@ -288,10 +307,14 @@ MeetingPoint open_store(const Place& place, milliseconds timeout) {
 }
 
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks, milliseconds timeout,
-             const std::function<void()>& look) {
+             const std::function<void()>& look, const std::string& versions) {
   const auto deadline = Clock::now() + timeout;
-  const std::string difference = difference_to_first(store, rank, ranks.size());
-  store.set(here(rank), "1");
+  store.set(here(rank), versions.empty() ? "1" : versions);
+  std::string difference =
+      versions.empty() ? "" : difference_in_versions(store, rank, ranks, versions);
+  if (difference.empty()) {
+    difference = difference_in_size(store, rank, ranks.size());
+  }
   if (!difference.empty()) {
     store.compareSet("differ", std::string(), difference);
     store.compareSet("all", std::string(), difference);

@@ -24,9 +24,11 @@ MeetingPoint open_store(const Place& place, std::chrono::milliseconds timeout);
 
 // Says in the store that `rank` is here, and waits until all of `ranks` have said so. `look` is
 // called between short waits and may throw. kTimeout names the ranks that are missing, alike on all
-// that are there; kInvalidArgument says which numbers of ranks they were given. Once per store (a
-// PrefixStore is one): the keys are "all", "count", "differ", "here/<rank>", "read" and "size".
+// that are there; kInvalidArgument says which numbers of ranks they were given, or which `versions`
+// they run, which are not compared if they are empty. Once per store (a PrefixStore is one): the
+// keys are "all", "count", "differ", "here/<rank>", "read", "size" and "versions".
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks,
-             std::chrono::milliseconds timeout, const std::function<void()>& look = {});
+             std::chrono::milliseconds timeout, const std::function<void()>& look = {},
+             const std::string& versions = "");
 
 }  // namespace fsdp2

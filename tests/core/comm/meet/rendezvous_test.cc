@@ -6,10 +6,14 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/meet/versions.h"
 #include "tests/core/base/few_descriptors.h"
 #include "tests/support/errors.h"
 
@@ -40,7 +44,52 @@ TEST(Rendezvous, TakesMoreFilesThanAProcessMayOpen) {
   }
 }
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::seconds kToCome{60};
+constexpr char kOther[] = "libfsdp2 0.0.9 with LibTorch 2.10.0";
+
+// What each rank hears that meets others, and runs the versions; empty: it has met them.
+std::vector<std::string> outcomes_of(const std::vector<std::string>& versions) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < versions.size(); ++rank) {
+    ranks.push_back(static_cast<int>(rank));
+  }
+  std::vector<std::string> outcomes(versions.size());
+  std::vector<std::thread> threads;
+  for (const int rank : ranks) {
+    threads.emplace_back([&, rank] {
+      try {
+        meet_at(*store, rank, ranks, kToCome, {}, versions[rank]);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kInvalidArgument);
+        outcomes[rank] = error.message();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return outcomes;
+}
+
+TEST(Rendezvous, RanksOfDifferentVersionsAllSaySoAtOnce) {
+  const auto start = Clock::now();
+  for (const std::string& outcome : outcomes_of({own_versions(), own_versions(), kOther})) {
+    EXPECT_NE(outcome.find("rank 2 runs " + std::string(kOther)), std::string::npos) << outcome;
+    EXPECT_TRUE(outcome.find("rank 0 runs " + own_versions()) != std::string::npos ||
+                outcome.find("rank 1 runs " + own_versions()) != std::string::npos)
+        << outcome;
+  }
+  EXPECT_LT(Clock::now() - start, kToCome / 2);
+}
+
+TEST(Rendezvous, ARankThatDoesNotSayWhatItRunsMeetsTheOthers) {
+  for (const std::string& outcome : outcomes_of({own_versions(), "", own_versions()})) {
+    EXPECT_EQ(outcome, "");
+  }
+}
 
 c10::intrusive_ptr<c10d::TCPStore> store_of_another_process() {
   c10d::TCPStoreOptions hosted;
@@ -48,6 +97,19 @@ c10::intrusive_ptr<c10d::TCPStore> store_of_another_process() {
   hosted.isServer = true;
   hosted.waitWorkers = false;
   return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", hosted);
+}
+
+TEST(Rendezvous, EveryJobComparesVersions) {
+  const auto launcher = store_of_another_process();
+  c10d::PrefixStore world("world1", launcher);
+  world.set("here/1", kOther);
+  world.set("versions", kOther);
+  Place place = place_of(0);
+  place.port = launcher->getPort();
+  place.launcher_hosts_store = true;
+  EXPECT_EQ(message_of_error([&] { open_store(place, kToCome); }, Code::kInvalidArgument),
+            "rank 0 runs " + own_versions() + ", rank 1 runs " + kOther +
+                ": install the same versions for all ranks");
 }
 
 // As when a job is started again, and the rank 0 of the first one has not ended yet.
