@@ -64,10 +64,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 SharedSegment::SharedSegment(int file, std::byte* base, int size)
     : file_(file), base_(base), size_(size) {}
 
-SharedSegment::~SharedSegment() {
-  ::munmap(base_, bytes_for(size_));
-  ::close(file_);
-}
+SharedSegment::~SharedSegment() { ::munmap(base_, bytes_for(size_)); }
 
 // Header, written[size], read[size][size], rings.
 size_t SharedSegment::bytes_for(int size) {
@@ -118,7 +115,7 @@ bool SharedSegment::has_left(int rank) const {
   lock.l_whence = SEEK_SET;
   lock.l_start = rank;
   lock.l_len = 1;
-  return ::fcntl(file_, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  return ::fcntl(file_.descriptor(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }
 
 // Null if the file cannot be opened, mapped or locked.
@@ -137,6 +134,7 @@ std::unique_ptr<SharedSegment> SharedSegment::map(const std::string& path, int f
     ::close(file);
     return nullptr;
   }
+  ::madvise(base, bytes, MADV_DONTFORK);  // as OwnFile: a mapping keeps the file open, too
   std::unique_ptr<SharedSegment> segment(
       new SharedSegment(file, static_cast<std::byte*>(base), size));
   return set_lock(file, rank) ? std::move(segment) : nullptr;

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/comm/transport/own_file.h"
+
 namespace fsdp2 {
 
 class SharedSegment {
@@ -52,7 +54,7 @@ class SharedSegment {
   static std::unique_ptr<SharedSegment> map(const std::string& path, int flags, int rank, int size);
   Header& header() const;
 
-  int file_;
+  OwnFile file_;
   std::byte* base_;
   int size_;
 };

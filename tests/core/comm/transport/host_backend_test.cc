@@ -2,10 +2,15 @@
 // hang whatever the order of waits, an error where ranks disagree or one ends.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
@@ -128,13 +133,20 @@ TEST(HostBackendFailure, ARankThatEndsIsNoticedLongBeforeTheTimeout) {
   EXPECT_EQ(ends[2].exit_code, 0) << ends[2].output;
 }
 
+using Segment = std::unique_ptr<SharedSegment>;
+
 // One process, two threads.
-TEST(SharedSegment, IsSeenByBothAndTellsWhoHasLeft) {
+std::pair<Segment, Segment> two_ranks() {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::unique_ptr<SharedSegment> second;
+  Segment second;
   std::thread other([&] { second = SharedSegment::open(*store, 1, 2, std::chrono::seconds(20)); });
-  const auto first = SharedSegment::open(*store, 0, 2, std::chrono::seconds(20));
+  Segment first = SharedSegment::open(*store, 0, 2, std::chrono::seconds(20));
   other.join();
+  return {std::move(first), std::move(second)};
+}
+
+TEST(SharedSegment, IsSeenByBothAndTellsWhoHasLeft) {
+  auto [first, second] = two_ranks();
   ASSERT_NE(first, nullptr);
   ASSERT_NE(second, nullptr);
   first->ring(0)[SharedSegment::kRingBytes - 1] = std::byte{42};
@@ -143,6 +155,45 @@ TEST(SharedSegment, IsSeenByBothAndTellsWhoHasLeft) {
   EXPECT_EQ(second->ring(0)[SharedSegment::kRingBytes - 1], std::byte{42});
   EXPECT_EQ(second->written(0).load(), 7U);
   EXPECT_EQ(first->read(0, 1).load(), 5U);
+  EXPECT_FALSE(first->has_left(1));
+  second.reset();
+  EXPECT_TRUE(first->has_left(1));
+}
+
+// A process that a rank has forked and left behind, as a reader of data.
+class Fork {
+ public:
+  Fork() {
+    std::array<int, 2> ready{};
+    EXPECT_EQ(pipe(ready.data()), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      while (write(ready[1], "", 1) == 1) {
+        pause();
+      }
+      _exit(1);
+    }
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~Fork() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Fork(const Fork&) = delete;
+  Fork& operator=(const Fork&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
+TEST(SharedSegment, IsLeftByARankWhoseForkLives) {
+  auto [first, second] = two_ranks();
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  const Fork fork;
   EXPECT_FALSE(first->has_left(1));
   second.reset();
   EXPECT_TRUE(first->has_left(1));
