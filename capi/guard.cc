@@ -190,6 +190,8 @@ bool Call::knows_of_failure() const {
 Code code_of_callback(fsdp2_status returned) {
   const auto code = static_cast<Code>(returned);
   switch (code) {
+    case Code::kOutOfMemory:
+    case Code::kDeviceMemory:
     case Code::kComm:
     case Code::kTimeout:
     case Code::kDeviceLost:

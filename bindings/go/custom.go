@@ -15,8 +15,9 @@ import (
 //
 // Inputs, parameters and what is computed from them are in a scope that ends with the function; the outputs, 1 to 64, outlive it. An
 // output that carries an error, an error and a panic fail the outer call with ErrCallback on this rank, whose Unwrap returns the cause,
-// and with ErrPeerFailed on others. If a call inside it fails with an error of ClassCommunication, and it returns that, the outer call
-// fails with the same code, and has no cause. Under activation checkpointing it runs a second time, in backward.
+// and with ErrPeerFailed on others. If a call inside it fails with an error of ClassMemory or ClassCommunication, and it returns that,
+// the outer call fails with the same code, and for ClassCommunication has no cause. Under activation checkpointing it runs a second
+// time, in backward.
 type ForwardFunc func(call *ForwardCall, inputs []*Tensor) ([]*Tensor, error)
 
 // ForwardCall is one run of a ForwardFunc.

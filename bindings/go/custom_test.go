@@ -91,6 +91,16 @@ func TestFailedOperatorInForwardReachesTheCaller(t *testing.T) {
 	contains(t, err, "the tensor is nil")
 }
 
+func TestWantOfMemoryInForwardIsThatOfTheCall(t *testing.T) {
+	err := failingForward(t, func(*fsdp2.Tensor) (*fsdp2.Tensor, error) {
+		return fsdp2.Call("aten::empty.memory_format", []int64{1 << 50}), nil
+	})
+	var inner *fsdp2.Error
+	if !errors.Is(err, fsdp2.ErrOutOfMemory) || !errors.As(errors.Unwrap(err), &inner) || inner.Code != fsdp2.ErrOutOfMemory {
+		t.Errorf("found %v", err)
+	}
+}
+
 func TestAnErrorOnOneRankReachesTheOthers(t *testing.T) {
 	defer noHandles(t)
 	errs := onRanks(t, 2, func(mesh *fsdp2.Mesh, rank int) error {

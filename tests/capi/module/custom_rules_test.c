@@ -73,6 +73,30 @@ static void a_forward_that_waits_for_a_failed_rank_has_not_failed(void) {
   on_ranks("waits", 2, 0, wait_for_a_rank_that_fails);
 }
 
+/* More memory than there is. */
+static fsdp2_status take_too_much(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                                  size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
+                                  size_t* n_outputs, void* user_data) {
+  const int64_t shape[] = {INT64_C(1) << 50};
+  const fsdp2_value size = FSDP2_INTS(shape, 1);
+  fsdp2_value made = FSDP2_NONE;
+  (void)info, (void)inputs, (void)n_inputs, (void)outputs, (void)cap, (void)user_data;
+  return fsdp2_op_call("aten::zeros", &size, 1, 0, kNoScope, &made, 1, n_outputs);
+}
+
+static void want_of_memory_in_a_forward_is_that_of_the_call(void) {
+  fsdp2_module module = {0};
+  fsdp2_tensor batch[2], output = {0};
+  size_t n = 0;
+  make_batch(batch);
+  EXPECT_OK(fsdp2_module_create_custom("Large", NULL, take_too_much, NULL, NULL, &module));
+  EXPECT_STATUS(fsdp2_module_forward(module, batch, 1, 0, &output, 1, &n), FSDP2_E_OUT_OF_MEMORY);
+  EXPECT_MESSAGE("forward of Large");
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_module_destroy(module));
+}
+
 /* Only a rank that has failed makes others say so. */
 static fsdp2_status blame_another(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
                                   size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
@@ -91,6 +115,8 @@ static void a_forward_cannot_blame_a_rank_that_works(void) {
   EXPECT_STATUS(fsdp2_module_forward(module, batch, 1, 0, &output, 1, &n), FSDP2_E_CALLBACK);
   status = FSDP2_E_TIMEOUT;
   EXPECT_STATUS(fsdp2_module_forward(module, batch, 1, 0, &output, 1, &n), FSDP2_E_TIMEOUT);
+  status = FSDP2_E_DEVICE_MEMORY;
+  EXPECT_STATUS(fsdp2_module_forward(module, batch, 1, 0, &output, 1, &n), FSDP2_E_DEVICE_MEMORY);
   EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
   EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
   EXPECT_OK(fsdp2_module_destroy(module));
@@ -327,6 +353,7 @@ static void a_forward_without_gradients_calls_others_without(void) {
 int main(void) {
   RUN(a_failure_reaches_every_rank);
   RUN(a_forward_that_waits_for_a_failed_rank_has_not_failed);
+  RUN(want_of_memory_in_a_forward_is_that_of_the_call);
   RUN(a_forward_cannot_blame_a_rank_that_works);
   RUN(a_freed_parameter_is_told_by_name);
   RUN(a_part_serves_only_to_be_called);

@@ -69,7 +69,8 @@ func takeCause(record *C.fsdp2_go_error) error {
 	handle := cgo.Handle(record.cause)
 	cause := handle.Value().(error)
 	handle.Delete()
-	if Status(record.info.status) != ECallback {
+	const ofMemory = 3 // the class
+	if status := Status(record.info.status); status != ECallback && status/100 != ofMemory {
 		return nil // another rank failed first
 	}
 	return cause

@@ -150,7 +150,8 @@ parameters, as Lux passes them, and buffers. It is sharded, checkpointed, saved 
 
 f runs inside calls of the library, on the same thread, in a `scope` of its own, and once more in backward under activation
 checkpointing. What it throws fails the call, whose error has it as its `cause`. Where it throws an `FSDP2Error` of the class
-`:communication`, another rank has failed: the call's error then has the same code, and no `cause`. It should not wait for other tasks.
+`:memory`, the call's error has the same code. Where it throws one of the class `:communication`, another rank has failed: the call's
+error then has the same code, and no `cause`. It should not wait for other tasks.
 """
 function custom_module(f, kind; parameters = NamedTuple(), buffers = NamedTuple(), children = NamedTuple(), options...)
     forward = Forward(f)

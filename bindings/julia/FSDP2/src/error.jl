@@ -25,9 +25,11 @@ end
 const classes = Dict(
     1 => :caller, 2 => :unavailable, 3 => :memory, 4 => :communication, 5 => :callback, 6 => :data, 9 => :internal)
 
+class_of(status) = get(classes, status ÷ 100, :internal)
+
 function Base.getproperty(error::FSDP2Error, name::Symbol)
     name === :code && return Symbol(lowercase(replace(status_name(error.status), "FSDP2_E_" => "")))
-    name === :class && return get(classes, getfield(error, :status) ÷ 100, :internal)
+    name === :class && return class_of(getfield(error, :status))
     getfield(error, name)
 end
 
@@ -58,7 +60,7 @@ check(status) = status == FSDP2_OK ? nothing : throw_last_error(status)
     info = record[]
     text(string) = unsafe_string(Ptr{UInt8}(string))
     cause = take_cause()
-    cause = status == FSDP2_E_CALLBACK ? cause : nothing
+    cause = class_of(status) in (:callback, :memory) ? cause : nothing
     throw(FSDP2Error(status, info.rank, info.native_code, text(info.message), text(info.function_), text(info.detail), cause))
 end
 

@@ -156,6 +156,9 @@ end
     @test thrown(() -> whole(x)).cause.ex isa InterruptException
     fails[] = FSDP2Error(FSDP2.FSDP2_E_IO, -1, 0, "a disk", "", "", nothing)
     @test endswith(thrown(() -> whole(x)).message, "FSDP2_E_IO (204): a disk")
+    fails[] = FSDP2Error(FSDP2.FSDP2_E_OUT_OF_MEMORY, -1, 0, "too large", "", "", nothing)
+    error = thrown(() -> whole(x))
+    @test error.code == :out_of_memory && error.cause.ex === fails[]
     fails[] = "no exception \0 at all"
     @test thrown(() -> whole(x)).code == :callback
     @test thrown(() -> whole(Tensor([1f0]), "no tensor")) isa MethodError

@@ -158,7 +158,7 @@ impl Error {
             }
         }
         let cause = callback::take_cause();
-        if status == sys::FSDP2_E_CALLBACK {
+        if matches!(record.status.class(), Class::Callback | Class::Memory) {
             record.cause = cause;
         }
         error

@@ -170,6 +170,11 @@ fn an_error_in_a_forward_callback_reaches_the_caller() {
 
     let error = module.forward::<[&Tensor; 0]>([]).unwrap_err();
     assert!(error.message().contains("expected an input 0"), "{error}");
+
+    let module = custom(|_| Err(fsdp2::Error::new(Status::OutOfMemory, "too large").into()));
+    let error = module.forward([&scalar()]).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory);
+    assert!(error.source().unwrap().to_string().contains("too large"));
 }
 
 #[test]

@@ -9,9 +9,10 @@
  * A function that returns anything but FSDP2_OK fails the call around it with FSDP2_E_CALLBACK, and
  * the other ranks' calls with FSDP2_E_PEER_FAILED. The message has the name of the status and the
  * text of fsdp2_callback_fail, or of the library call that failed inside the function. A status of
- * class 4 is that of the call around it, too: if another rank has failed, a forward that waits for
- * it in a call of its child returns FSDP2_E_PEER_FAILED, and has not failed itself. Nothing may
- * unwind through the library.
+ * class 3 or 4 is that of the call around it, too: memory that a function cannot have is told apart
+ * from a function that fails, and if another rank has failed, a forward that waits for it in a call
+ * of its child returns FSDP2_E_PEER_FAILED, and has not failed itself. Nothing may unwind through
+ * the library.
  *
  * Each function gets an info struct first and user_data last. The library fills the struct, and
  * sets struct_size to its own sizeof. Later versions may append fields; a function that reads one

@@ -3,7 +3,6 @@ package io.fsdp2;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import io.fsdp2.internal.Callbacks;
-import io.fsdp2.internal.Raw;
 
 /**
  * A call of the library that failed. The cause is what a callback has thrown, if that is why.
@@ -54,7 +53,8 @@ public final class FsdpException extends RuntimeException {
    * What was thrown is why only if the callback itself failed, and not a rank that it waited for.
    */
   private static Throwable causeOf(int status, Throwable thrown) {
-    return status == Raw.FSDP2_E_CALLBACK ? thrown : null;
+    ErrorClass its = ErrorClass.of(status);
+    return its == ErrorClass.CALLBACK || its == ErrorClass.MEMORY ? thrown : null;
   }
 
   /** Why the call failed; {@link ErrorCode#OTHER} if only a later version knows. */

@@ -19,6 +19,9 @@ public final class FailingForwardTest {
     test(
         "an error in a forward callback reaches the caller", FailingForwardTest::anErrorInAForward);
     test(
+        "want of memory in a forward is that of the call",
+        FailingForwardTest::wantOfMemoryIsThatOfTheCall);
+    test(
         "an error on one rank reaches the others",
         FailingForwardTest::anErrorOnOneRankReachesTheOthers);
     test(
@@ -70,6 +73,17 @@ public final class FailingForwardTest {
       expect(ErrorCode.CALLBACK, failure.code());
       expect(true, failure.getCause() == thrown);
       expectContains(told, failure.getMessage());
+    }
+  }
+
+  private static void wantOfMemoryIsThatOfTheCall() {
+    try (Module module =
+            Module.createCustom(
+                "Large", (self, inputs) -> List.of(Tensor.zeros(DType.F32, 1L << 50)));
+        Tensor x = Tensor.of(new float[] {1})) {
+      FsdpException failure = expectThrown(FsdpException.class, () -> module.forward(x));
+      expect(ErrorCode.OUT_OF_MEMORY, failure.code());
+      expect(true, failure.getCause() instanceof FsdpException);
     }
   }
 
