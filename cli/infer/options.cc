@@ -123,8 +123,9 @@ bool parse_generate_options(const std::vector<std::string>& arguments, GenerateO
   app.add_option(
          "--stop-tokens", o.stop_tokens,
          "Tokens that end a text, as in 0,10, or none, for texts as long as --max-new-tokens; "
-         "without this flag those of the model's generation_config.json, or of config.json, and, "
-         "for the answer to a record, the tokenizer's end of a text and the end of a turn")
+         "without this flag those of the model's generation_config.json, or of config.json or the "
+         "model's class, and, for the answer to a record, the tokenizer's end of a text and of a "
+         "turn")
       ->option_text("N,N|none")
       ->group(group);
   add_count("--batch-size", &o.batch_size, "Prompts that a rank continues at a time");

@@ -1,6 +1,7 @@
 #include "cli/infer/stop_tokens.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -74,13 +75,37 @@ bool is_special(const Tokenizer& tokenizer, int64_t token) {
   return text(0).empty() && !text(1).empty();
 }
 
+struct End {
+  const char* model_type;
+  int64_t token;
+};
+
+// What a model's class in transformers has where config.json does not say. The others have none.
+constexpr std::array<End, 8> kEnds = {{{"gemma", 1},
+                                       {"gemma2", 1},
+                                       {"gemma3_text", 1},
+                                       {"gpt2", 50256},
+                                       {"llama", 2},
+                                       {"mistral", 2},
+                                       {"mixtral", 2},
+                                       {"phi3", 32000}}};
+
+Json end_by_model_type(const Json& config) {
+  const Json model_type = config.value("model_type", Json());
+  const auto end = std::find_if(kEnds.begin(), kEnds.end(),
+                                [&](const End& one) { return model_type == one.model_type; });
+  return end == kEnds.end() ? Json() : Json(end->token);
+}
+
 // A model of several parts may say it of its language model alone.
 Json end_tokens(const Json& config) {
-  const Json end = config.value("eos_token_id", Json());
   const auto text = config.find("text_config");
-  return end.is_null() && text != config.end() && text->is_object()
-             ? text->value("eos_token_id", Json())
-             : end;
+  const bool has_text = text != config.end() && text->is_object();
+  const Json end = config.value("eos_token_id", Json());
+  if (end.is_null() && has_text && text->contains("eos_token_id")) {
+    return text->at("eos_token_id");
+  }
+  return config.contains("eos_token_id") ? end : end_by_model_type(config);
 }
 
 }  // namespace
@@ -92,11 +117,12 @@ std::vector<int64_t> stop_tokens_of_model(const config::TrainOptions& run) {
   const fs::path model(run.model);
   std::string path = (model / "generation_config.json").string();
   std::optional<Json> json = read_model_json(path);
+  Json end = json ? json->value("eos_token_id", Json()) : Json();
   if (!json) {  // transformers makes one of config.json then
     path = (model / "config.json").string();
     json = read_model_json(path);
+    end = json ? end_tokens(*json) : Json();
   }
-  Json end = json ? end_tokens(*json) : Json();
   if (end == Json(-1)) {  // as some models' files say none
     end = Json();
   }

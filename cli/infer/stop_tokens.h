@@ -11,8 +11,8 @@
 namespace fsdp2::cli {
 
 // "eos_token_id", a number or a list, of generation_config.json in the directory of --model, or of
-// config.json where there is no such file, as in transformers. None without either. Throws Failure
-// for a file that is not what it is to be.
+// config.json where there is no such file, or else that of the model's class, as in transformers.
+// Throws Failure for a file that is not what it is to be.
 std::vector<int64_t> stop_tokens_of_model(const config::TrainOptions& run);
 
 // The end of a text, and what ends the assistant's turn of a chat: the first special token that the

@@ -4,8 +4,9 @@
     python tests/parity/generation/make_generations.py       (with bench/python/requirements.txt)
 
 For models of tests/parity/golden: prompts of different lengths, continued as one batch by greedy
-search, until a stop token or to the end. And for some logits: the tokens that are left after
-temperature, top-k and top-p.
+search, until a stop token or to the end. For some logits: the tokens that are left after
+temperature, top-k and top-p. And for each kind of model: the token that ends a text if config.json
+does not say, and there is no generation_config.json.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, GenerationConfig
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     TemperatureLogitsWarper,
@@ -28,6 +29,21 @@ from transformers.generation.logits_process import (
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden"
 MODELS = ["tiny-llama", "tiny-gpt2", "tiny-qwen3", "tiny-qwen3-moe"]
+KINDS = [
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "gpt2",
+    "llama",
+    "mistral",
+    "mixtral",
+    "phi3",
+    "qwen2",
+    "qwen2_5_vl",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_vl",
+]
 LENGTHS = [9, 1, 5, 12]
 NEW_TOKENS = 10
 MARGIN = 1e-4  # between the two most likely tokens, so that rounding cannot decide
@@ -95,6 +111,11 @@ def kept(logits: list[float], temperature: float, top_k: int, top_p: float) -> d
     }
 
 
+def end_of(kind: str) -> int | None:
+    config = CONFIG_MAPPING[kind].from_dict({"model_type": kind})
+    return GenerationConfig.from_model_config(config).eos_token_id
+
+
 def main() -> None:
     torch.manual_seed(0)
     logits = [round(value, 3) for value in (torch.randn(24) * 2).tolist()]
@@ -114,6 +135,7 @@ def main() -> None:
         "models": {name: continue_prompts(name) for name in MODELS},
         "logits": logits,
         "filters": filters,
+        "ends": {kind: end_of(kind) for kind in KINDS},
     }
     (HERE / "generations.json").write_text(json.dumps(out, indent=1) + "\n")
 
