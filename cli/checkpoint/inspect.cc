@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,23 +9,13 @@
 #include "cli/arguments.h"
 #include "cli/checkpoint/commands.h"
 #include "cli/library.h"
+#include "cli/machine/size_text.h"
 
 namespace fsdp2::cli {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string bytes_text(double bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) {
-    bytes /= 1024;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text.data();
-}
 
 // A name from a file, quoted if it has what a terminal would obey or a line cannot hold.
 std::string name_in(const Json& holder) {
@@ -46,7 +34,7 @@ std::string checksum_text(const Json& holder) {
 void print_tensor(const Json& tensor) {
   const Json& chunks = tensor.at("chunks");
   std::cout << name_in(tensor) << "  " << tensor.at("dtype").get<std::string>() << " "
-            << tensor.at("shape").dump() << "  " << bytes_text(tensor.at("bytes").get<double>());
+            << tensor.at("shape").dump() << "  " << size_text(tensor.at("bytes").get<double>());
   if (chunks.size() == 1) {
     std::cout << "  " << chunks[0].at("file").get<std::string>() << checksum_text(chunks[0]);
   }
@@ -116,7 +104,7 @@ void print_summary(const Json& checkpoint) {
             << (checkpoint.at("complete").get<bool>() ? "" : ", INCOMPLETE")
             << (checkpoint.at("manifest").get<bool>() ? ", with checksums" : "") << "\n"
             << origin_text(checkpoint) << "; " << count_names(checkpoint.at("tensors"))
-            << " tensors of " << bytes_text(checkpoint.at("bytes").get<double>()) << ", "
+            << " tensors of " << size_text(checkpoint.at("bytes").get<double>()) << ", "
             << checkpoint.at("objects").size() << " objects\n\n";
 }
 

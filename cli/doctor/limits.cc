@@ -43,7 +43,7 @@ Finding memory() {
   if (memory.free() < kGiB) {
     finding.verdict = Verdict::kWarning;
     finding.remedy =
-        "a rank takes 0.3 GiB before its model: end other programs, or raise the limit "
+        "a rank takes 0.3 GB before its model: end other programs, or raise the limit "
         "of the container (docker run --memory)";
   }
   return finding;

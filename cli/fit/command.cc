@@ -19,8 +19,9 @@ namespace {
 
 constexpr int kMostRanks = 256;
 constexpr int64_t kMostWindows = int64_t{1} << 24;
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kMostGiB = 1 << 20;
+constexpr double kGigabyte = 1e9;
+constexpr double kMostGigabytes = 1e6;
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 constexpr double kMostSeconds = 86400;
 // The share of the machine's free memory that may be used; the rest is for the file cache that the
 // data come through.
@@ -28,7 +29,8 @@ constexpr double kUsable = 0.9;
 
 struct FitOptions {
   int32_t ranks = 1;
-  double memory_gib = 0;
+  double memory_gb = 0;   // that a rank may take; 0: its part of what is free
+  double memory_gib = 0;  // the same in the unit that the flag had first
   int64_t most = 4096;
   double timeout_s = 600;
   std::vector<std::string> train;
@@ -43,6 +45,10 @@ constexpr char kFooter[] =
     "and checkpoints that the options after -- name are not written.\n\n"
     "  fsdp2 fit --ranks 2 -- --model DIR --tokens FILE --seq-len 512 --param-dtype bf16";
 
+void require_memory(const std::string& flag, double size) {
+  require(size >= 0 && size <= kMostGigabytes, flag + " must be at least 0 and at most 1000000");
+}
+
 bool parse(std::vector<std::string> arguments, FitOptions* options) {
   const auto separator = std::find(arguments.begin(), arguments.end(), "--");
   const bool is_separated = separator != arguments.end();
@@ -55,9 +61,13 @@ bool parse(std::vector<std::string> arguments, FitOptions* options) {
   set_style(app, "[OPTIONS] -- OPTIONS OF FSDP2 TRAIN...");
   add_number(app, "--ranks", &options->ranks, "Ranks of the job, on this machine")
       ->option_text("N (1)");
-  add_number(app, "--memory-gib", &options->memory_gib,
-             "Memory that a rank may take, on a CPU (0: its part of what is free)")
-      ->option_text("GIB (0)");
+  CLI::Option* const memory =
+      add_number(app, "--memory-gb", &options->memory_gb,
+                 "Memory in GB that a rank may take, on a CPU (0: its part of what is free)")
+          ->option_text("GB (0)");
+  add_number(app, "--memory-gib", &options->memory_gib, "The same in GiB")
+      ->option_text("GIB (0)")
+      ->excludes(memory);
   add_number(app, "--most", &options->most, "Largest micro batch to try")->option_text("N (4096)");
   add_number(app, "--timeout-s", &options->timeout_s, "Seconds that two steps may take")
       ->option_text("SECONDS (600)");
@@ -71,8 +81,8 @@ bool parse(std::vector<std::string> arguments, FitOptions* options) {
   }
   require_within("--ranks", options->ranks, 1, kMostRanks);
   require_within("--most", options->most, 1, kMostWindows);
-  require(options->memory_gib >= 0 && options->memory_gib <= kMostGiB,
-          "--memory-gib must be at least 0 and at most 1048576");
+  require_memory("--memory-gb", options->memory_gb);
+  require_memory("--memory-gib", options->memory_gib);
   require(options->timeout_s > 0 && options->timeout_s <= kMostSeconds,
           "--timeout-s must be more than 0 and at most a day");
   require(is_separated, kRunPlace);
@@ -135,7 +145,8 @@ int find(const FitOptions& options, const config::Plan& given, const std::string
   TrialOptions trial;
   trial.program = program;
   trial.ranks = options.ranks;
-  trial.budget_bytes = options.memory_gib > 0 ? options.memory_gib * kGiB : part;
+  const double asked = options.memory_gb * kGigabyte + options.memory_gib * kGibibyte;
+  trial.budget_bytes = asked > 0 ? asked : part;
   trial.timeout_s = options.timeout_s;
   const double planned = planned_bytes(plan, trial);
   say("each of " + std::to_string(options.ranks) + (options.ranks == 1 ? " rank" : " ranks") +

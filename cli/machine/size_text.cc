@@ -20,8 +20,8 @@ std::string number_text(double number, int digits) {
 }
 
 std::string size_text(double bytes) {
-  constexpr std::array<const char*, 5> kUnits = {" B", " KiB", " MiB", " GiB", " TiB"};
-  constexpr double kStep = 1024, kMost = 999.5;
+  constexpr std::array<const char*, 5> kUnits = {" B", " kB", " MB", " GB", " TB"};
+  constexpr double kStep = 1000, kMost = 999.5;
   size_t unit = 0;
   while (bytes >= kMost && unit + 1 < kUnits.size()) {
     bytes /= kStep;

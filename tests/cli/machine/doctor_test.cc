@@ -142,7 +142,7 @@ TEST(Programs, SayThatTheAddressSpaceIsTooSmallForThem) {
     const Outcome outcome = run({"sh", "-c", limited + command});
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_EQ(outcome.err,
-              "fsdp2: a process may map 391 MiB (ulimit -v), and LibTorch maps 420 MiB before a "
+              "fsdp2: a process may map 410 MB (ulimit -v), and LibTorch maps 440 MB before a "
               "program begins: raise the limit\n");
   }
   const Visit here = visit({"sh", "-c", limited + "doctor --json"});

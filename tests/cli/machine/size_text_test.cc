@@ -16,8 +16,9 @@ TEST(NumberText, HasSoManyDigitsAndNoExponent) {
 
 TEST(SizeText, HasAUnit) {
   EXPECT_EQ(size_text(0), "0 B");
-  EXPECT_EQ(size_text(1536.0 * 1024 * 1024), "1.5 GiB");
-  EXPECT_EQ(size_text(2048.0 * (1LL << 40)), "2048 TiB");
+  EXPECT_EQ(size_text(999.6e6), "1 GB");
+  EXPECT_EQ(size_text(1.5e9), "1.5 GB");
+  EXPECT_EQ(size_text(2048e12), "2048 TB");
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(Fit, FindsAMicroBatchThatFitsBelowOneThatDoesNot) {
   const double mib = 1024 * 1024;
   const double memory = static_cast<double>(peak_of(16)) / mib + 40;
   const std::string saved = empty_directory() + "/saved";
-  const Outcome found = run(fit({"--memory-gib", std::to_string(memory / 1024)},
+  const Outcome found = run(fit({"--memory-gb", std::to_string(memory * mib / 1e9)},
                                 {"--seq-len", "64", "--device", "cpu", "--save-dir", saved,
                                  "--resume", "auto", "--global-batch", "3"}),
                             patient());
@@ -53,7 +53,7 @@ TEST(Fit, FindsAMicroBatchThatFitsBelowOneThatDoesNot) {
   EXPECT_GT(size, 16);
   EXPECT_LT(size, 200);
   EXPECT_LE(static_cast<double>(peak_of(size)) / mib, memory + 10);
-  EXPECT_THAT(found.err, ::testing::ContainsRegex("; by its plan, 1 window takes [0-9.]+ MiB\n"));
+  EXPECT_THAT(found.err, ::testing::ContainsRegex("; by its plan, 1 window takes [0-9.]+ MB\n"));
   EXPECT_THAT(found.err, HasSubstr("does not fit: the fullest rank takes "));
   EXPECT_THAT(found.err, HasSubstr("or --global-batch " + std::to_string(2 * size) + ","));
   EXPECT_FALSE(fs::exists(saved));
@@ -99,13 +99,13 @@ TEST(Fit, TellsThePlanOfItsOptimizer) {
         run(joined({fsdp2_program(), "plan", "--model", golden_inputs("tiny-llama")[1],
                     "--world-size", "2", "--seq-len", "32", "--json"},
                    form));
-    const double mib = Json::parse(planned.out).at("peak_bytes").get<double>() / 1024 / 1024;
+    const double megabytes = Json::parse(planned.out).at("peak_bytes").get<double>() / 1e6;
     const Outcome found =
         run(fit({"--most", "1"}, joined({"--device", "cpu", "--seq-len", "32"}, form)), patient());
     const std::string words = "by its plan, 1 window takes ";
     const size_t at = found.err.find(words);
     ASSERT_NE(at, std::string::npos) << found.err;
-    EXPECT_NEAR(std::stod(found.err.substr(at + words.size())), mib, 0.01);
+    EXPECT_NEAR(std::stod(found.err.substr(at + words.size())), megabytes, 0.01);
   }
 }
 
@@ -124,9 +124,11 @@ TEST(Fit, MistakesAreOneLine) {
                 HasSubstr("the options of the run go after --"));
   }
   EXPECT_EQ(run(fit({}, {"--no-such-flag"})).exit_code, 2);
-  for (const Arguments& wrong : std::vector<Arguments>{{"--memory-gib", "-1"},
-                                                       {"--memory-gib", "nan"},
+  for (const Arguments& wrong : std::vector<Arguments>{{"--memory-gb", "-1"},
+                                                       {"--memory-gb", "nan"},
+                                                       {"--memory-gb", "1e9"},
                                                        {"--memory-gib", "1e9"},
+                                                       {"--memory-gib", "1", "--memory-gb", "1"},
                                                        {"--most", "0"},
                                                        {"--ranks", "0"},
                                                        {"--timeout-s", "0"}}) {
