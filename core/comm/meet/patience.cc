@@ -15,6 +15,7 @@
 #include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 #include "core/base/quiet_thread.h"
+#include "core/comm/meet/no_name_server.h"
 
 namespace fsdp2 {
 
@@ -127,8 +128,11 @@ class PatientStore final : public c10d::Store {
       : Store(timeout), next_deadline_(std::move(next_deadline)), store_(std::move(store)) {}
 
   StorePtr clone() override {
-    return c10::make_intrusive<PatientStore>(
-        next_deadline_, getTimeout(), ask<StorePtr>([](Store& store) { return store.clone(); }));
+    return c10::make_intrusive<PatientStore>(next_deadline_, getTimeout(),
+                                             ask<StorePtr>([](Store& store) {
+                                               const NoNameServer files_alone;
+                                               return store.clone();
+                                             }));
   }
 
   void set(const std::string& key, const Value& value) override {
@@ -222,7 +226,10 @@ bool run_until(Deadline deadline, std::function<void()> work, const std::functio
 }
 
 StorePtr clone_until(Deadline deadline, const StorePtr& store) {
-  const auto copy = answer_until(deadline, [store] { return store->clone(); });
+  const auto copy = answer_until(deadline, [store] {
+    const NoNameServer files_alone;
+    return store->clone();
+  });
   FSDP2_CHECK(copy.has_value(), Code::kTimeout, kSilent);
   return *copy;
 }

@@ -17,6 +17,7 @@
 
 #include "core/base/blocked_signal.h"
 #include "core/base/error.h"
+#include "core/comm/meet/no_name_server.h"
 #include "core/comm/meet/patience.h"
 #include "core/comm/meet/way.h"
 
@@ -116,6 +117,7 @@ TcpStorePtr open(const std::string& host, c10d::TCPStoreOptions options) {
   options.waitWorkers = false;  // meet_at waits, and tells who is missing
   keep_warnings_from_standard_error();
   const BlockedSignal guard(SIGPIPE);
+  const NoNameServer files_alone;
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
