@@ -58,8 +58,8 @@ class CustomModule final : public Module, public TransientBuffers, public OwnGen
   void tie_parameter(const std::string& name, const std::string& other);
 
   // Its own as they are now, in the order in which they were added. Parameters where they lie: of
-  // torch::nn::Module's own list, each forward would first make a table of their names. Its list of
-  // buffers it shows to nobody.
+  // torch::nn::Module's own list, each forward would first make a table of their names. It does
+  // not show its list of buffers.
   const torch::OrderedDict<std::string, at::Tensor>& own_parameters() const { return parameters_; }
   std::vector<at::Tensor> own_buffers() const;
   // REQUIRES: it has such a parameter.

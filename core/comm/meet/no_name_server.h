@@ -2,7 +2,7 @@
 //
 // A client looks up the name of the address, for its messages alone, and by IPv6, by which
 // /etc/hosts does not know 127.0.0.1. One lost answer would hold all ranks up for five seconds.
-// Files are still asked. An address that is to be found out has to be found before.
+// Files are still asked. Whoever needs an address looks it up before.
 #pragma once
 
 #include <resolv.h>
