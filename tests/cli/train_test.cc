@@ -302,7 +302,7 @@ TEST(TrainProgress, ShowsTheFiguresThatTellMostWhereATerminalIsNarrow) {
   };
   const std::string number = "[0-9.e+-]+", word = "[0-9.]+ [A-Za-z]*";
   const std::string begin = "step 2/2  loss " + number + "  ", end = "done in .*";
-  const std::string speed = word + " ?tokens/s  ", memory = "[0-9.]+ [KMG]iB  ";
+  const std::string speed = word + " ?tokens/s  ", memory = "[0-9.]+ [kMG]B  ";
   EXPECT_THAT(last_line(200), ContainsRegex(begin + "norm " + number + "  lr " + number + "  " +
                                             speed + memory + end));
   EXPECT_THAT(last_line(100), ContainsRegex(begin + "norm " + number + "  lr " + number + "  " +
@@ -319,9 +319,9 @@ TEST(TrainProgress, BeginsWithUnitsMemoryAndWhatIsFrozen) {
   const std::string plain = told({});
   EXPECT_THAT(plain, ContainsRegex("\\[rank 0\\] [0-9]+ units: \\(root\\) of [0-9.]+ k, "
                                    "model.layers.0 to model.layers.[0-9]+ of [0-9.]+ k"));
-  EXPECT_THAT(plain, ContainsRegex("planned memory of a rank, without activations: [0-9.]+ [KM]iB "
-                                   "\\(shards [0-9.]+ [KM]iB, their gradients [0-9.]+ [KM]iB, "
-                                   "optimizer [0-9.]+ [KM]iB, gathered [0-9.]+ [KM]iB\\)"));
+  EXPECT_THAT(plain, ContainsRegex("planned memory of a rank, without activations: [0-9.]+ [kM]B "
+                                   "\\(shards [0-9.]+ [kM]B, their gradients [0-9.]+ [kM]B, "
+                                   "optimizer [0-9.]+ [kM]B, gathered [0-9.]+ [kM]B\\)"));
   EXPECT_THAT(plain, Not(HasSubstr("frozen")));
   EXPECT_THAT(told({"--freeze", "model.layers.0"}),
               ContainsRegex("frozen: 9 of [0-9]+ parameters, [0-9.]+ k elements: "
