@@ -132,7 +132,7 @@ TEST(Rendezvous, ARankMeetsTheNextRank0WhereAnEarlierOneEnds) {
   earlier.reset();
   Place own = place;
   own.rank = 0;
-  open_store(own, kToCome);
+  const MeetingPoint met = open_store(own, kToCome);  // kept until rank 1 has read that all are here
   other.join();
   EXPECT_EQ(outcome, "met");
 }
