@@ -106,15 +106,22 @@ std::string policy_text(const Policy& policy) {
                                           : "keep");
 }
 
-bool has_untracked_reads(const Unit& unit) {
-  const auto reads = [](const torch::nn::Module& module) {
-    return dynamic_cast<const nn::UntrackedReads*>(&module) != nullptr;
-  };
-  return std::any_of(unit.modules().begin(), unit.modules().end(), [&](const nn::Module* module) {
-    const auto below = module->modules(/*include_self=*/false);
-    return reads(*module) || std::any_of(below.begin(), below.end(),
-                                         [&](const auto& inside) { return reads(*inside); });
+// A unit below has parameters of its own, and reads no others.
+bool may_read_untracked(const nn::Module& module) {
+  const auto* const reader = dynamic_cast<const nn::UntrackedReads*>(&module);
+  if (reader != nullptr && reader->may_read_untracked()) {
+    return true;
+  }
+  const auto& children = module.child_modules();
+  return std::any_of(children.begin(), children.end(), [](const auto& child) {
+    return find_unit(*child.second) == nullptr && may_read_untracked(*child.second);
   });
+}
+
+bool has_untracked_reads(const Unit& unit) {
+  const std::vector<nn::Module*>& modules = unit.modules();
+  return std::any_of(modules.begin(), modules.end(),
+                     [](const nn::Module* module) { return may_read_untracked(*module); });
 }
 
 // The units with parameters, in the agreed order.

@@ -15,6 +15,7 @@
 #include "core/nn/buffers.h"
 #include "core/nn/module.h"
 #include "core/nn/own_generator.h"
+#include "core/nn/parameter_reads.h"
 #include "core/nn/parameter_source.h"
 
 namespace fsdp2::nn {
@@ -38,7 +39,10 @@ struct CustomModuleOptions {
   bool is_stock = false;
 };
 
-class CustomModule final : public Module, public TransientBuffers, public OwnGenerator {
+class CustomModule final : public Module,
+                           public TransientBuffers,
+                           public OwnGenerator,
+                           public UntrackedReads {
  public:
   using Forward = std::function<c10::IValue(CustomModule& self, Values inputs)>;
 
@@ -78,6 +82,7 @@ class CustomModule final : public Module, public TransientBuffers, public OwnGen
 
   InputCount input_count() const override { return options_.inputs; }
   bool is_stock() const { return options_.is_stock; }
+  bool may_read_untracked() const override { return !is_stock(); }
   bool is_transient(const std::string& name) const override { return transient_.count(name) == 1; }
 
  protected:

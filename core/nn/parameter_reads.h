@@ -1,4 +1,4 @@
-// What a module has whose forward is not ours and reads parameters in ways that sharding must know.
+// For modules whose forward is not ours: how it reads parameters, as far as sharding must know.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +24,8 @@ class ParameterBorrower {
 class UntrackedReads {
  public:
   virtual ~UntrackedReads() = default;
+
+  virtual bool may_read_untracked() const { return true; }
 };
 
 }  // namespace fsdp2::nn

@@ -179,9 +179,73 @@ static void it_trains_and_resumes_at_another_world_size(void) {
   on_ranks("train-1b", 1, 0, train_second_half);
 }
 
+/* ---- a parameter that a forward also reads without gradients */
+
+static fsdp2_value of_one(fsdp2_status* status, const char* name, fsdp2_value input,
+                          fsdp2_scope scope) {
+  const fsdp2_value output = FSDP2_TENSOR(one_of(status, name, &input, 1, scope));
+  return output;
+}
+
+/* tanh(tanh(x * detach(w))) + tanh(x * w), whose backward comes to w before detach(w). */
+static fsdp2_status run_aside(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                              size_t n_inputs, fsdp2_tensor* outputs, size_t cap, size_t* n_outputs,
+                              void* user_data) {
+  fsdp2_value pair[2] = {FSDP2_TENSOR(inputs[0]), FSDP2_TENSOR(info->parameters[0])};
+  fsdp2_value sum[2] = {FSDP2_NONE, FSDP2_NONE}, product = FSDP2_NONE;
+  fsdp2_scope scope = {0};
+  fsdp2_status status = fsdp2_scope_create(&scope);
+  fsdp2_tensor output;
+  (void)n_inputs, (void)cap, (void)user_data;
+  product.kind = FSDP2_VALUE_TENSOR;
+  product.tensor = one_of(&status, "aten::mul.Tensor", pair, 2, scope);
+  sum[1] = of_one(&status, "aten::tanh", product, scope);
+  pair[1] = of_one(&status, "aten::detach", pair[1], scope);
+  product.tensor = one_of(&status, "aten::mul.Tensor", pair, 2, scope);
+  sum[0] = of_one(&status, "aten::tanh", of_one(&status, "aten::tanh", product, scope), scope);
+  output = one_of(&status, "aten::add.Tensor", sum, 2, scope);
+  return end_scope(scope, status, output, outputs, n_outputs);
+}
+
+static double norm_of_aside;
+static void backward_of_aside(fsdp2_mesh mesh, int rank) {
+  static const int64_t kRow[1] = {kWidth};
+  struct net net;
+  const fsdp2_module module = make_net(&net);
+  fsdp2_module aside = {0};
+  fsdp2_shard shard;
+  fsdp2_tensor batch[2];
+  double norm = 0.0;
+  (void)rank;
+  EXPECT_OK(fsdp2_module_create_custom("Block", NULL, run_aside, NULL, NULL, &aside));
+  EXPECT_OK(fsdp2_module_add_parameter(aside, "weight", kRow, 1, NULL));
+  EXPECT_OK(fsdp2_module_add_child(module, "aside", aside));
+  EXPECT_OK(fsdp2_module_destroy(net.blocks[1]));
+  net.blocks[1] = aside;
+  shard = shard_net(module, mesh, "Block");
+  make_batch(batch);
+  backward_of(module, batch);
+  EXPECT_OK(fsdp2_shard_get_grad_norm(shard, 2.0, &norm));
+  if (norm_of_aside == 0.0) {
+    norm_of_aside = norm;
+  }
+  EXPECT(norm > 0.0);
+  EXPECT_NEAR(norm, norm_of_aside, 1e-6);
+  EXPECT_OK(fsdp2_tensor_destroy(batch[0]));
+  EXPECT_OK(fsdp2_tensor_destroy(batch[1]));
+  EXPECT_OK(fsdp2_shard_destroy(shard));
+  destroy_net(module, &net);
+}
+
+static void a_parameter_read_without_gradients_has_its_values_in_backward(void) {
+  on_ranks("aside-1", 1, 0, backward_of_aside);
+  on_ranks("aside-2", 2, 0, backward_of_aside);
+}
+
 int main(void) {
   use_test_device();
   RUN(a_custom_model_is_what_its_operators_are);
   RUN(it_trains_and_resumes_at_another_world_size);
+  RUN(a_parameter_read_without_gradients_has_its_values_in_backward);
   return harness_result();
 }
