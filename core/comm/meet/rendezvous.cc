@@ -30,20 +30,30 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+// One that begins when it is made.
+struct Wait {
+  explicit Wait(milliseconds length) : whole(length), deadline(Clock::now() + length) {}
+
+  milliseconds left() const {
+    return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
+                    milliseconds(1));
+  }
+  bool is_over() const { return Clock::now() >= deadline; }
+
+  const milliseconds whole;
+  const Clock::time_point deadline;
+};
+
 constexpr milliseconds kRetry{10};  // between two looks at what is not there yet
 // For the others to read why one has given up. Those that are there may stand still for seconds on
 // a busy machine; those that may come yet are waited for in any case.
 constexpr milliseconds kReading{4000};
 constexpr milliseconds kComing{1000};
 
-milliseconds left_until(Clock::time_point deadline) {
-  return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
-                  milliseconds(1));
-}
-
 double seconds(milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 std::string here(int rank) { return fmt::format("here/{}", rank); }
+std::string arrivals(int rank) { return fmt::format("arrivals/{}", rank); }
 
 // What "all" holds once nobody waits any more: this, or the text of the rank that has given up.
 constexpr char kComplete[] = "1";
@@ -105,22 +115,74 @@ void wait_for_readers(c10d::Store& store, bool more_may_come) {
   }
 }
 
-// Thrown while ranks meet at a store that is not that of their rank 0, or is so no more.
+// See meet_at. The wait may have begun before.
+void meet_during(const Wait& wait, c10d::Store& store, int rank, const std::vector<int>& ranks,
+                 const std::function<void()>& look, const std::string& versions) {
+  store.set(here(rank), versions.empty() ? "1" : versions);
+  std::string difference =
+      versions.empty() ? "" : difference_in_versions(store, rank, ranks, versions);
+  if (difference.empty()) {
+    difference = difference_in_size(store, rank, ranks.size());
+  }
+  if (!difference.empty()) {
+    store.compareSet("differ", std::string(), difference);
+    store.compareSet("all", std::string(), difference);
+  }
+  if (store.add("count", 1) == static_cast<int64_t>(ranks.size())) {
+    store.compareSet("all", std::string(), kComplete);
+  }
+  // Not Store::wait: TCPStore's cannot be left early, and warns whenever its time is over.
+  for (milliseconds pause{1}; !store.check({"all"}); pause = std::min(2 * pause, kRetry)) {
+    if (wait.is_over()) {
+      give_up(store, ranks, wait.whole);
+      continue;
+    }
+    if (look) {
+      look();
+    }
+    std::this_thread::sleep_for(pause);
+  }
+  const std::string outcome = difference.empty() ? store.get_to_str("all") : difference;
+  if (outcome != kComplete) {
+    const bool differ =
+        !difference.empty() || (store.check({"differ"}) && store.get_to_str("differ") == outcome);
+    store.add("read", 1);
+    if (rank == 0) {
+      wait_for_readers(store, differ);
+    }
+    fail(differ ? Code::kInvalidArgument : Code::kTimeout, "{}", outcome);
+  }
+}
+
+// One that has come to the store more often than this rank has. None if the store has ended, as
+// that of a rank 0 does which has given up.
+std::optional<int> rank_that_came_twice(c10d::Store& store, const std::vector<int>& ranks,
+                                        int64_t arrival) {
+  try {
+    const auto twice = std::find_if(ranks.begin(), ranks.end(), [&](int rank) {
+      return store.add(arrivals(rank), 0) > arrival;
+    });
+    return twice == ranks.end() ? std::nullopt : std::optional(*twice);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+// Thrown while ranks meet at a store that is that of an earlier rank 0, or has become so.
 struct Outdated {};
 
 // Waits until all ranks have come to the store, to which this one has found the way. What it
 // returns of the store is the part that is this world's. Throws Outdated if the store ends and is
 // that of an earlier rank 0, whose world has had a rank of this number, or ends before this one has
 // come to it.
-MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
-                         Clock::time_point deadline, const std::function<void()>& look = {}) {
+MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place, const Wait& wait,
+                         const std::function<void()>& look = {}) {
   if (!place.key_prefix.empty()) {
     store = c10::make_intrusive<c10d::PrefixStore>(place.key_prefix, store);
   }
   std::vector<int> ranks(place.size);
   std::iota(ranks.begin(), ranks.end(), 0);
-  const auto arrivals = [&](int rank) { return fmt::format("arrivals/{}", rank); };
-  const StorePtr patient = patient_until(deadline, store);
+  const StorePtr patient = patient_until(wait.deadline, store);
   int64_t arrival = 0;
   try {
     // A store that outlives a world (torchrun's agent keeps one) can serve the next: every rank has
@@ -130,12 +192,12 @@ MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
     c10d::PrefixStore own(world, patient);
     try {
       tell_way(own, way);
-      meet_at(own, place.rank, ranks, left_until(deadline), look, own_versions());
+      meet_during(wait, own, place.rank, ranks, look, own_versions());
     } catch (const Error& error) {
-      for (const int rank : ranks) {
-        if (error.code() == Code::kTimeout && patient->add(arrivals(rank), 0) > arrival) {
+      if (error.code() == Code::kTimeout) {
+        if (const auto twice = rank_that_came_twice(*patient, ranks, arrival)) {
           fail(Code::kTimeout, "{}; rank {} came twice: do two processes have the same RANK?",
-               error.message(), rank);
+               error.message(), *twice);
         }
       }
       throw;
@@ -151,12 +213,12 @@ MeetingPoint meet_all_at(StorePtr store, const Way& way, const Place& place,
 }
 
 // Tries again and again, until the store is there.
-Way wait_for_way(const Place& place, Clock::time_point deadline) {
+Way wait_for_way(const Place& place, const Wait& wait) {
   for (std::string reason;;) {
-    if (const auto way = find_way(place.where, place.port, deadline, &reason)) {
+    if (const auto way = find_way(place.where, place.port, wait.deadline, &reason)) {
       return *way;
     }
-    if (Clock::now() >= deadline) {
+    if (wait.is_over()) {
       FSDP2_CHECK(place.rank != 0 || place.launcher_hosts_store, Code::kTimeout,
                   "rank 0 does not reach its own store at {}:{} in time ({}): is this the machine "
                   "that has the address?",
@@ -171,11 +233,11 @@ Way wait_for_way(const Place& place, Clock::time_point deadline) {
   }
 }
 
-MeetingPoint serve_tcp(const Place& place, Clock::time_point deadline) {
-  StorePtr store = serve_tcp_store(place.where, place.port, left_until(deadline));
-  const Way way = wait_for_way(place, deadline);
+MeetingPoint serve_tcp(const Place& place, const Wait& wait) {
+  StorePtr store = serve_tcp_store(place.where, place.port, wait.left());
+  const Way way = wait_for_way(place, wait);
   try {
-    return meet_all_at(std::move(store), way, place, deadline);
+    return meet_all_at(std::move(store), way, place, wait);
   } catch (const Error& error) {
     FSDP2_CHECK(
         error.code() != Code::kTimeout || is_own_address(way.there), Code::kTimeout,
@@ -186,26 +248,39 @@ MeetingPoint serve_tcp(const Place& place, Clock::time_point deadline) {
   }
 }
 
-MeetingPoint open_tcp(const Place& place, Clock::time_point deadline) {
-  if (place.rank == 0 && !place.launcher_hosts_store) {
-    return serve_tcp(place, deadline);
+// Throws Outdated if the listener ends meanwhile. It may be no store at all, and is then the same
+// at each trial.
+StorePtr connect_to_listener(const Way& way, const Place& place, const Wait& wait, int trial) {
+  constexpr int kTrials = 3;
+  try {
+    return connect_tcp_store(place.where, way.there, place.port, wait.deadline);
+  } catch (const Error& error) {
+    if (error.code() == Code::kComm && !place.launcher_hosts_store && trial < kTrials) {
+      throw Outdated();
+    }
+    throw;
   }
-  for (;;) {
-    const Way way = wait_for_way(place, deadline);
+}
+
+MeetingPoint open_tcp(const Place& place, const Wait& wait) {
+  if (place.rank == 0 && !place.launcher_hosts_store) {
+    return serve_tcp(place, wait);
+  }
+  for (int trial = 0;; ++trial) {
+    const Way way = wait_for_way(place, wait);
     try {
-      return meet_all_at(connect_tcp_store(place.where, way.there, place.port, deadline), way,
-                         place, deadline);
+      return meet_all_at(connect_to_listener(way, place, wait, trial), way, place, wait);
     } catch (const Outdated&) {  // the rank 0 of this job comes to the address after it
+      std::this_thread::sleep_for(kRetry);
     }
   }
 }
 
-MeetingPoint announce_and_meet(const MeetingFile& file, const Place& place,
-                               Clock::time_point deadline) {
-  const TcpStorePtr store = serve_tcp_store(kLoopback, 0, left_until(deadline));
+MeetingPoint announce_and_meet(const MeetingFile& file, const Place& place, const Wait& wait) {
+  const TcpStorePtr store = serve_tcp_store(kLoopback, 0, wait.left());
   const std::string announced = file.announce(store->getPort());
   try {
-    MeetingPoint met = meet_all_at(store, {kLoopback, kLoopback}, place, deadline);
+    MeetingPoint met = meet_all_at(store, {kLoopback, kLoopback}, place, wait);
     file.remove(announced);  // all have read it
     return met;
   } catch (...) {
@@ -218,20 +293,20 @@ MeetingPoint announce_and_meet(const MeetingFile& file, const Place& place,
 // of an earlier job may still be there.
 std::optional<MeetingPoint> try_listener(const MeetingFile& file,
                                          const MeetingFile::Listener& listener, const Place& place,
-                                         Clock::time_point deadline) {
+                                         const Wait& wait) {
   std::optional<Way> way;
   std::string why;
   const auto host =
       std::find_if(listener.hosts.begin(), listener.hosts.end(), [&](const std::string& host) {
-        way = find_way(host, listener.port, deadline, &why);
+        way = find_way(host, listener.port, wait.deadline, &why);
         return way.has_value();
       });
   if (!way) {
     return std::nullopt;
   }
   try {
-    StorePtr store = connect_tcp_store(*host, way->there, listener.port, deadline);
-    return meet_all_at(std::move(store), *way, place, deadline, [&] {
+    StorePtr store = connect_tcp_store(*host, way->there, listener.port, wait.deadline);
+    return meet_all_at(std::move(store), *way, place, wait, [&] {
       const auto now = file.find();
       if (now && now->text != listener.text) {
         throw Outdated();
@@ -240,26 +315,26 @@ std::optional<MeetingPoint> try_listener(const MeetingFile& file,
   } catch (const Outdated&) {
     return std::nullopt;
   } catch (const Error& error) {
-    if (error.code() == Code::kComm && Clock::now() < deadline) {
+    if (error.code() == Code::kComm && !wait.is_over()) {
       return std::nullopt;
     }
     throw;
   }
 }
 
-MeetingPoint open_file(const Place& place, Clock::time_point deadline) {
+MeetingPoint open_file(const Place& place, const Wait& wait) {
   const MeetingFile file(place.where);
   if (place.rank == 0) {
-    return announce_and_meet(file, place, deadline);
+    return announce_and_meet(file, place, wait);
   }
   for (;;) {
     const auto listener = file.find();
     if (listener) {
-      if (auto met = try_listener(file, *listener, place, deadline)) {
+      if (auto met = try_listener(file, *listener, place, wait)) {
         return *met;
       }
     }
-    if (Clock::now() >= deadline) {
+    if (wait.is_over()) {
       fail(Code::kTimeout,
            "rank {} found no rank 0 through {} in time ({}): it has not started, or the ranks were "
            "given different files",
@@ -302,47 +377,13 @@ int files_to_meet(const Place& place) {
 
 MeetingPoint open_store(const Place& place, milliseconds timeout) {
   check_may_open(place, files_to_meet(place));
-  const auto deadline = Clock::now() + timeout;
-  return place.meeting == Meeting::kTcp ? open_tcp(place, deadline) : open_file(place, deadline);
+  const Wait wait(timeout);
+  return place.meeting == Meeting::kTcp ? open_tcp(place, wait) : open_file(place, wait);
 }
 
 void meet_at(c10d::Store& store, int rank, const std::vector<int>& ranks, milliseconds timeout,
              const std::function<void()>& look, const std::string& versions) {
-  const auto deadline = Clock::now() + timeout;
-  store.set(here(rank), versions.empty() ? "1" : versions);
-  std::string difference =
-      versions.empty() ? "" : difference_in_versions(store, rank, ranks, versions);
-  if (difference.empty()) {
-    difference = difference_in_size(store, rank, ranks.size());
-  }
-  if (!difference.empty()) {
-    store.compareSet("differ", std::string(), difference);
-    store.compareSet("all", std::string(), difference);
-  }
-  if (store.add("count", 1) == static_cast<int64_t>(ranks.size())) {
-    store.compareSet("all", std::string(), kComplete);
-  }
-  // Not Store::wait: TCPStore's cannot be left early, and warns whenever its time is over.
-  for (milliseconds pause{1}; !store.check({"all"}); pause = std::min(2 * pause, kRetry)) {
-    if (Clock::now() >= deadline) {
-      give_up(store, ranks, timeout);
-      continue;
-    }
-    if (look) {
-      look();
-    }
-    std::this_thread::sleep_for(pause);
-  }
-  const std::string outcome = difference.empty() ? store.get_to_str("all") : difference;
-  if (outcome != kComplete) {
-    const bool differ =
-        !difference.empty() || (store.check({"differ"}) && store.get_to_str("differ") == outcome);
-    store.add("read", 1);
-    if (rank == 0) {
-      wait_for_readers(store, differ);
-    }
-    fail(differ ? Code::kInvalidArgument : Code::kTimeout, "{}", outcome);
-  }
+  meet_during(Wait(timeout), store, rank, ranks, look, versions);
 }
 
 }  // namespace fsdp2

@@ -52,6 +52,10 @@ std::optional<Way> way_to(const addrinfo& address, std::string* why) {
   std::optional<Way> way;
   if (error == 0) {
     way = Way{address_of(number, getsockname), address_of(number, getpeername)};
+    if (way->here.empty() || way->there.empty()) {
+      way.reset();
+      *why = "the connection was closed at once";
+    }
   } else {
     *why = error == ECONNREFUSED ? kNobodyListens
            : error == ETIMEDOUT

@@ -2,8 +2,12 @@
 #include "core/comm/meet/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -16,6 +20,7 @@
 #include "core/comm/meet/versions.h"
 #include "tests/core/base/few_descriptors.h"
 #include "tests/support/errors.h"
+#include "tests/support/free_port.h"
 
 namespace fsdp2 {
 namespace {
@@ -133,6 +138,38 @@ TEST(Rendezvous, ARankMeetsTheNextRank0WhereAnEarlierOneEnds) {
   Place own = place;
   own.rank = 0;
   const MeetingPoint met = open_store(own, kToCome);  // kept until rank 1 has read that all are here
+  other.join();
+  EXPECT_EQ(outcome, "met");
+}
+
+// As an earlier rank 0 that ends while others connect to it.
+TEST(Rendezvous, ARankConnectsAgainWhereTheListenerEndsMeanwhile) {
+  const test::FreePort port;
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port.number()));
+  ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(listener, 16), 0);
+  Place place = place_of(1);
+  place.port = static_cast<uint16_t>(port.number());
+  std::string outcome = "met";
+  std::thread other([&] {
+    try {
+      open_store(place, kToCome);
+    } catch (const Error& error) {
+      outcome = error.message();
+    }
+  });
+  for (int i = 0; i < 2; ++i) {  // a trial, and the connection to the store
+    ::close(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  ::close(listener);
+  Place own = place;
+  own.rank = 0;
+  const MeetingPoint met = open_store(own, kToCome);
   other.join();
   EXPECT_EQ(outcome, "met");
 }
