@@ -47,6 +47,20 @@ std::string get_text(c10d::Store& store, const std::string& key) {
   return {value.begin(), value.end()};
 }
 
+// A name for a new file, which the file loses when this ends.
+class PassingName {
+ public:
+  PassingName() : path_(random_path()) {}
+  ~PassingName() { ::unlink(path_.c_str()); }
+  PassingName(const PassingName&) = delete;
+  PassingName& operator=(const PassingName&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
 }  // namespace
 
 struct SharedSegment::Header {
@@ -144,8 +158,6 @@ std::unique_ptr<SharedSegment> SharedSegment::create(const std::string& path, in
   std::unique_ptr<SharedSegment> segment = map(path, O_CREAT | O_EXCL, 0, size);
   if (segment) {
     segment->header().token.store(kToken, std::memory_order_release);
-  } else {
-    ::unlink(path.c_str());
   }
   return segment;
 }
@@ -154,16 +166,18 @@ std::unique_ptr<SharedSegment> SharedSegment::open(c10d::Store& store, int rank,
                                                    std::chrono::milliseconds timeout) {
   std::unique_ptr<SharedSegment> segment;
   if (rank == 0) {
-    const std::string path = random_path();
-    segment = create(path, size);
-    store.set("path", as_value(segment ? path : std::string("-")));
-    bool everyone = segment != nullptr;
-    for (int other = 1; other < size; ++other) {
-      const std::string key = fmt::format("mapped{}", other);
-      store.wait({key}, timeout);
-      everyone = everyone && get_text(store, key) == "yes";
+    bool everyone = false;
+    {
+      const PassingName name;  // the mappings live on without it
+      segment = create(name.path(), size);
+      store.set("path", as_value(segment ? name.path() : "-"));
+      everyone = segment != nullptr;
+      for (int other = 1; other < size; ++other) {
+        const std::string key = fmt::format("mapped{}", other);
+        store.wait({key}, timeout);
+        everyone = everyone && get_text(store, key) == "yes";
+      }
     }
-    ::unlink(path.c_str());  // the mappings live on
     store.set("shared", as_value(everyone ? "yes" : "no"));
     return everyone ? std::move(segment) : nullptr;
   }
