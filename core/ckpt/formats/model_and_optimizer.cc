@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/base/directory.h"
@@ -36,7 +37,7 @@ struct Role {
   const char* directory;
   std::vector<const char*> files;
   std::vector<const char*> stems;  // of ranks' files
-  const char* under;
+  std::string_view under;
 };
 
 const std::vector<Role>& roles() {

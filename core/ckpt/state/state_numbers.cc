@@ -39,12 +39,12 @@ void StateNumbers::read_groups(const std::string& start) {
   }
 }
 
-// Those of counters have no dims.
+// Counters have no dims, or one of one element.
 void StateNumbers::read_shapes(const std::string& start) {
   for (const StateEntry& entry : source_.entries()) {
     const size_t slot = entry.name.rfind('.');
     if (!entry.dtype || entry.shape.empty() || !starts_with(entry.name, start) ||
-        slot <= start.size()) {
+        slot <= start.size() || entry.name.substr(slot) == ".step") {
       continue;
     }
     const std::string number = entry.name.substr(start.size(), slot - start.size());
@@ -84,7 +84,8 @@ std::vector<StateNumbers::Place> StateNumbers::places(
     }
     const size_t group = found->second;
     const size_t place = taken[group]++;
-    if (place >= groups_[group].size() || !fits(groups_[group][place], parameter->shape)) {
+    if (place >= groups_[group].size() ||
+        shapes_.at(groups_[group][place]) != parameter->shape) {
       fail_to_tell();
     }
     places.push_back({groups_[group][place], group});
@@ -96,19 +97,15 @@ std::map<StateNumbers::Shape, size_t> StateNumbers::groups_by_shape() const {
   std::map<Shape, size_t> groups;
   for (size_t group = 0; group < groups_.size(); ++group) {
     for (const int64_t number : groups_[group]) {
+      // A parameter that has had no gradient has no state, and might be of any shape.
       const auto shape = shapes_.find(number);
-      if (shape != shapes_.end() && groups.emplace(shape->second, group).first->second != group) {
+      if (shape == shapes_.end() ||
+          groups.emplace(shape->second, group).first->second != group) {
         fail_to_tell();
       }
     }
   }
   return groups;
-}
-
-// A parameter that has had no gradient has no state.
-bool StateNumbers::fits(int64_t number, const Shape& shape) const {
-  const auto found = shapes_.find(number);
-  return found == shapes_.end() || found->second == shape;
 }
 
 void StateNumbers::fail_to_tell() const {

@@ -1,7 +1,7 @@
-// Whose the state of an optimizer is that lists it by number, as Python's optimizer.state_dict().
-// The numbers go from group to group, and in each follow the order of the model's parameters. Which
-// parameters a group has is not said. Their shapes tell it if no two groups have one in common, as
-// where weight decay is for matrices alone.
+// Finds the parameters of an optimizer's state that is listed by number, as by Python's
+// optimizer.state_dict(). The numbers go from group to group, and in each follow the order of the
+// model's parameters. Which parameters a group has is not said. Their shapes tell it if no two
+// groups have one in common, as where weight decay is for matrices alone.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,6 @@ class StateNumbers {
   void read_groups(const std::string& start);
   void read_shapes(const std::string& start);
   std::map<Shape, size_t> groups_by_shape() const;
-  bool fits(int64_t number, const Shape& shape) const;
   [[noreturn]] void fail_to_tell() const;
 
   const StateSource& source_;

@@ -137,7 +137,7 @@ void PthSource::check_pieces() const {
   FSDP2_CHECK(
       kind_ != PthFiles::kOneOfEachRank || has_parts_ || archives_.size() == 1 || !has_rows,
       Code::kUnsupported,
-      "{}: its files hold no DTensors, and nothing else tells which part of a tensor a rank "
+      "{}: its files hold no DTensors or ShardedTensors, and nothing else tells which part of a tensor a rank "
       "has: save full tensors, or with torch.distributed.checkpoint",
       path());
   for (const StateEntry& entry : listed_) {

@@ -14,14 +14,17 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// A matrix, a bias, a matrix and a norm, and the state of an optimizer that lists them by number,
+const std::vector<Shape> kModel = {{2, 3}, {2}, {4, 2}, {3}};
+
+// A model of four parameters, and the state of an optimizer that lists them by number,
 // the groups' parameters one after another.
 class TwoGroups final : public StateSource {
  public:
-  TwoGroups(const std::vector<Shape>& state, std::vector<std::vector<int64_t>> groups)
+  TwoGroups(const std::vector<Shape>& state, std::vector<std::vector<int64_t>> groups,
+            const Shape& step = {}, const std::vector<Shape>& model = kModel)
       : StateSource("numbered"), groups_(std::move(groups)) {
     std::vector<StateEntry> entries;
-    for (const Shape& shape : {Shape{2, 3}, Shape{2}, Shape{4, 2}, Shape{3}}) {
+    for (const Shape& shape : model) {
       const std::string name = std::to_string(entries.size());
       entries.push_back({"model." + name, {"model", name}, at::kFloat, shape, 0});
     }
@@ -33,7 +36,7 @@ class TwoGroups final : public StateSource {
                            shape,
                            0});
       };
-      add("step", {});
+      add("step", step);
       if (!state[number].empty()) {
         add("exp_avg", state[number]);
       }
@@ -92,6 +95,17 @@ TEST(StateNumbers, OfGroupsWithoutAShapeInCommonAreToldApart) {
   // A parameter without a gradient has counted steps alone, if anything.
   const TwoGroups unused({{2, 3}, {}, {2}, {3}}, {{0, 1}, {2, 3}});
   EXPECT_ERROR(unused.places(), Code::kUnsupported, "neither numbers nor shapes tell whose it is");
+}
+
+TEST(StateNumbers, OfGroupsAreToldByNoCounter) {
+  const TwoGroups source({{2, 3}, {4, 2}, {2}, {3}}, {{0, 1}, {2, 3}}, {1});
+  EXPECT_EQ(source.places(), (Texts{"0:0", "1:2", "0:1", "1:3"}));
+}
+
+// The first matrix has none, and would get the second one's.
+TEST(StateNumbers, OfGroupsWhereAParameterHasNoStateAreRefused) {
+  const TwoGroups source({{}, {2}, {4, 2}, {}}, {{0, 1}, {2, 3}}, {}, {{4, 2}, {4, 2}, {2}, {2}});
+  EXPECT_ERROR(source.places(), Code::kUnsupported, "tell whose it is");
 }
 
 TEST(StateNumbers, OfGroupsWithAShapeInCommonAreRefused) {

@@ -83,6 +83,14 @@ TEST(ShardedTensor, WhoseShardDoesNotLieInItIsRefused) {
                "a ShardedTensor whose shard does not lie in it");
 }
 
+TEST(ShardedTensor, OfNumbersThatAreNotReadHindersNoOther) {
+  std::string pickle = pickle_of(fsdp1_file(0));
+  const std::string text = "FloatStorage";
+  pickle.replace(pickle.find(text), text.size(), "OtherStorage");
+  const PythonValue root = read_pickle(pickle, PickleNames::kAnyTorchSave, "x.pt");
+  EXPECT_ERROR(check_is_read(*find(root, "a.weight"), "x.pt"), Code::kUnsupported, "OtherStorage");
+}
+
 // Its mesh holds a tensor of its ranks, and no layout.
 TEST(DTensor, OfOlderTorchIsRead) {
   std::string pickle = pickle_of_rank1();
@@ -173,7 +181,7 @@ TEST_F(RankFilesTest, WithoutDTensorsNothingTellsTheParts) {
       write("model_rank0.pt", write_torch_archive(tree, {at::ones({2})})),
       write("model_rank1.pt", write_torch_archive(tree, {at::zeros({2})}))};
   EXPECT_ERROR(PthSource("model", PthFiles::kOneOfEachRank, files), Code::kUnsupported,
-               "model: its files hold no DTensors");
+               "model: its files hold no DTensors or ShardedTensors, and");
 }
 
 // torch.save of an argparse.Namespace, numpy's generators, an enum as a key and a numpy number.
