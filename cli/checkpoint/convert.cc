@@ -101,7 +101,7 @@ bool parse_convert_arguments(const std::vector<std::string>& arguments, ConvertA
       ->option_text("FILE (FROM's)");
   add_number(app, "--max-file-bytes", &out->max_file_bytes,
              "For --format model: size above which weights are split")
-      ->option_text("N (5 GiB)");
+      ->option_text("N (5368709120)");
   add_number(app, "--ranks", &out->ranks, "For --format pth-per-rank: number of files")
       ->option_text("N (1)");
   add_number(app, "--step", &out->step, "For --format pth-per-rank: number in the files' names")

@@ -15,9 +15,8 @@ namespace fsdp2::train {
 
 namespace {
 
-std::string mebibytes(int64_t bytes) {
-  constexpr double kMebibyte = 1 << 20;
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMebibyte);
+std::string megabytes(int64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
 // Nothing for a step that cannot be planned.
@@ -26,7 +25,7 @@ std::string planned_text(Optimizer& optimizer) {
   options.optimizer_bytes = static_cast<int64_t>(optimizer.full_state_bytes());
   try {
     return fmt::format(", where {} are planned without activations",
-                       mebibytes(plan::make_step_plan(optimizer.root(), options).total()));
+                       megabytes(plan::make_step_plan(optimizer.root(), options).total()));
   } catch (const Error&) {
     return "";
   }
@@ -42,9 +41,9 @@ std::string device_text(at::Device device) {
     const DeviceMemory memory = device_memory(device);
     return fmt::format(
         "; {} has {} allocated and {} reserved, with a largest free block of {}, and {} of {} free",
-        device.str(), mebibytes(memory.allocated), mebibytes(memory.reserved),
-        mebibytes(plugin->largest_free_block(device)), mebibytes(memory.free),
-        mebibytes(memory.total));
+        device.str(), megabytes(memory.allocated), megabytes(memory.reserved),
+        megabytes(plugin->largest_free_block(device)), megabytes(memory.free),
+        megabytes(memory.total));
   } catch (const std::exception&) {
     return "";
   }
@@ -61,7 +60,7 @@ std::string story_of(Optimizer& optimizer, const char* stage) {
   return fmt::format(
       "; it was in {}; this rank holds {} of parameters, gradients and buffers and {} of optimizer "
       "states{}{}; docs/troubleshooting.md, \"Out of memory\", has what helps",
-      stage != nullptr ? stage : root.scheduler().place(), mebibytes(held), mebibytes(states),
+      stage != nullptr ? stage : root.scheduler().place(), megabytes(held), megabytes(states),
       planned_text(optimizer), device_text(root.mesh().device()));
 }
 
