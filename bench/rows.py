@@ -232,7 +232,7 @@ def parse_arguments() -> argparse.Namespace:
     args.chosen = [row for row in ROWS if not names or row.name in names]
     if args.quick:
         args.rounds = 1
-        args.run_limit = args.run_limit or QUICK_RUN_LIMIT_S
+        args.run_limit = QUICK_RUN_LIMIT_S if args.run_limit is None else args.run_limit
         args.chosen = [quick(row) for row in args.chosen]
     if args.rounds < 1:
         parser.error("--rounds must be at least 1")

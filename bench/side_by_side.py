@@ -11,6 +11,7 @@ bench/README.md says what the figures mean.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,23 @@ def commands(args: argparse.Namespace, flags: list[str]) -> dict[str, list[str]]
 # --------------------------------------------------------------------------------- running
 
 
+@contextlib.contextmanager
+def ended_after(
+    process: subprocess.Popen[str], limit_s: float | None
+) -> Iterator[threading.Event]:
+    """Ends the process if it is still under way after so long; the event says so."""
+    is_over = threading.Event()
+    if limit_s is None:
+        yield is_over
+        return
+    timer = threading.Timer(limit_s, lambda: (is_over.set(), process.terminate()))
+    timer.start()
+    try:
+        yield is_over
+    finally:
+        timer.cancel()
+
+
 def run_once(
     command: list[str],
     threads: int,
@@ -133,26 +152,21 @@ def run_once(
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
         )
         assert process.stdout is not None
-        over = threading.Event()
-        if limit_s is not None:
-            timer = threading.Timer(limit_s, lambda: (over.set(), process.terminate()))
-            timer.start()
-        for text in process.stdout:
-            now = time.perf_counter()
-            if not text.startswith("{"):
-                continue
-            line = json.loads(text)
-            if line["event"] == "step":
-                if not steps:
-                    first_step_s = now - started
-                steps.append(line)
-                step_ends.append(time.time())
-            elif line["event"] == "summary":
-                summary = line
-        code = process.wait()
-        if limit_s is not None:
-            timer.cancel()
-    if over.is_set() and code != 0:
+        with ended_after(process, limit_s) as is_over:
+            for text in process.stdout:
+                now = time.perf_counter()
+                if not text.startswith("{"):
+                    continue
+                line = json.loads(text)
+                if line["event"] == "step":
+                    if not steps:
+                        first_step_s = now - started
+                    steps.append(line)
+                    step_ends.append(time.time())
+                elif line["event"] == "summary":
+                    summary = line
+            code = process.wait()
+    if is_over.is_set() and code != 0:
         raise TooSlow(f"{shlex.join(command)}: over {limit_s:g} s, {len(steps)} step lines")
     if code != 0 or summary is None or len(steps) <= warmup:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
