@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "include/fsdp2/error.h"
 
@@ -24,8 +23,8 @@ ErrorRecord& error_record();
 // Whether a call may fail with this status.
 bool is_failing_status(fsdp2_status status);
 
-// Around a function of the caller that tells nothing by its failing calls (log functions, release
-// functions, deleters): what they leave in this thread's record is taken back.
+// Around a function of the caller: what the calls that fail inside it leave in this thread's record
+// is taken back.
 class KeepErrorRecord {
  public:
   KeepErrorRecord() noexcept;

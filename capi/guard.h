@@ -130,8 +130,8 @@ class InCallback {
 };
 
 // The code of this thread's innermost call, whose callback has returned this status. What other
-// ranks or a device have done to a call inside the callback is no failure of the callback's; nor is
-// memory that there is not, of which the caller may want to know, so as to go on with less.
+// ranks or a device have done to a call inside the callback is no failure of the callback's. Nor is
+// want of memory: a caller that knows of it may go on with less.
 Code code_of_callback(fsdp2_status returned);
 
 // While it lives, this thread cannot be cancelled, the callbacks that it makes included: what

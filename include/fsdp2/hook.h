@@ -9,8 +9,8 @@
  * A function that returns anything but FSDP2_OK fails the call around it with FSDP2_E_CALLBACK, and
  * the other ranks' calls with FSDP2_E_PEER_FAILED. The message has the name of the status and the
  * text of fsdp2_callback_fail, or of the library call that failed inside the function. A status of
- * class 3 or 4 is that of the call around it, too: memory that a function cannot have is told apart
- * from a function that fails, and if another rank has failed, a forward that waits for it in a call
+ * class 3 or 4 is that of the call around it, too: a function that runs out of memory can be told
+ * from one that fails, and if another rank has failed, a forward that waits for it in a call
  * of its child returns FSDP2_E_PEER_FAILED, and has not failed itself. Nothing may unwind through
  * the library.
  *

@@ -42,7 +42,7 @@ struct FusedLists {
   std::vector<at::Tensor> grads;
   std::vector<at::Tensor> first_state;
   std::vector<at::Tensor> second_state;
-  std::vector<at::Tensor> steps;          // which count this one, too, when a kernel runs
+  std::vector<at::Tensor> steps;          // when a kernel runs, this step is counted already
   std::vector<ChanceOfElements> chances;  // of second_state, where it is rounded by chance
 };
 

@@ -56,7 +56,8 @@ ckpt::PythonList names_in_group(const Optimizer& optimizer, size_t group) {
   return names;
 }
 
-// With what schedulers add in Python, whose loaders then want it of a checkpoint.
+// With what schedulers add in Python, whose loaders then want it of a checkpoint. Without a step
+// the library knows no schedule, and takes the rate that there is.
 std::vector<HyperParameter> values_in_group(const TrainingObjects& objects, size_t group) {
   const Optimizer& optimizer = *objects.optimizer;
   std::vector<HyperParameter> values = optimizer.hyper_parameters(group);

@@ -15,7 +15,7 @@ pub type CallbackError = Box<dyn std::error::Error + Send + Sync>;
 /// An error, or a panic, fails the call around the callback with [`Status::Callback`](crate::Status::Callback), and the other
 /// ranks' calls with [`Status::PeerFailed`](crate::Status::PeerFailed). It is the source of the error of the call around it. An
 /// [`Error`] of the class [`Memory`](crate::Class::Memory), of a call inside the callback, gives the error of the call around it the
-/// same status; one of the class [`Communication`](crate::Class::Communication), too, and no source: this rank has not failed.
+/// same status. So does one of the class [`Communication`](crate::Class::Communication), but without a source: this rank has not failed.
 pub type CallbackResult<T = ()> = std::result::Result<T, CallbackError>;
 
 thread_local! {

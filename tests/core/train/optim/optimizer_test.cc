@@ -70,7 +70,7 @@ struct Pair {
   std::vector<std::string> bias_names;
 };
 
-// Operators that this thread calls, but from within others.
+// Operators that this thread calls, except those that another one calls.
 class OperatorsCalled {
  public:
   OperatorsCalled()
