@@ -17,18 +17,19 @@ struct Gathering {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<ThreadJob>> jobs;
 
-  void forget(const std::string& name, const std::shared_ptr<ThreadJob>& job) {
+  void forget(const std::string& name, const ThreadJob* job) {
     const std::lock_guard<std::mutex> lock(mutex);
     const auto found = jobs.find(name);
-    if (found != jobs.end() && found->second == job) {
+    if (found != jobs.end() && found->second.get() == job) {
       jobs.erase(found);
     }
   }
 };
 
+// Never destroyed: ranks may still come while the process ends.
 Gathering& gathering() {
-  static Gathering instance;
-  return instance;
+  static auto* const instance = new Gathering;
+  return *instance;
 }
 
 }  // namespace
@@ -38,44 +39,62 @@ ThreadJob::ThreadJob(int size)
       store_(c10::make_intrusive<c10d::HashStore>()),
       failure_(FailureNotice::local()) {}
 
+std::shared_ptr<ThreadJob> ThreadJob::find_or_begin(const std::string& name, int size,
+                                                    std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> lock(gathering().mutex);
+  std::shared_ptr<ThreadJob>& job = gathering().jobs[name];
+  if (job == nullptr) {
+    job = std::make_shared<ThreadJob>(size);
+    job->store_->setTimeout(timeout);
+  }
+  return job;
+}
+
 std::shared_ptr<ThreadJob> ThreadJob::join(const std::string& name, int rank, int size,
                                            std::chrono::milliseconds timeout) {
-  std::shared_ptr<ThreadJob> job;
-  {
-    const std::lock_guard<std::mutex> lock(gathering().mutex);
-    auto& entry = gathering().jobs[name];
-    if (entry == nullptr) {
-      entry = std::make_shared<ThreadJob>(size);
-      entry->store_->setTimeout(timeout);
+  for (;;) {
+    const std::shared_ptr<ThreadJob> job = find_or_begin(name, size, timeout);
+    std::unique_lock<std::mutex> lock(job->mutex_);
+    // A job that was found may have ended its gathering before it was locked.
+    if (!job->is_over()) {
+      job->come(name, rank, size);
+      job->wait_for_all(name, timeout, lock);
+      return job;
     }
-    job = entry;
   }
-  std::unique_lock<std::mutex> lock(job->mutex_);
-  FSDP2_CHECK(job->size_ == size, Code::kInvalidArgument,
+}
+
+void ThreadJob::come(const std::string& name, int rank, int size) {
+  FSDP2_CHECK(size_ == size, Code::kInvalidArgument,
               "thread://{}: rank {} says that there are {} ranks, another one said {}", name, rank,
-              size, job->size_);
-  FSDP2_CHECK(job->present_.insert(rank).second, Code::kInvalidArgument,
+              size, size_);
+  FSDP2_CHECK(present_.insert(rank).second, Code::kInvalidArgument,
               "thread://{}: rank {} is there already", name, rank);
-  const auto all_here = [&] { return static_cast<int>(job->present_.size()) == size; };
-  if (all_here()) {
-    gathering().forget(name, job);
+  if (all_are_here()) {
+    gathering().forget(name, this);
+    changed_.notify_all();
   }
-  job->changed_.notify_all();
-  job->changed_.wait_for(lock, timeout, [&] { return all_here() || job->given_up_; });
-  if (all_here()) {
-    return job;
+}
+
+void ThreadJob::wait_for_all(const std::string& name, std::chrono::milliseconds timeout,
+                             std::unique_lock<std::mutex>& lock) {
+  changed_.wait_for(lock, timeout, [this] { return is_over(); });
+  if (all_are_here()) {
+    return;
   }
-  job->given_up_ = true;
-  job->changed_.notify_all();
-  gathering().forget(name, job);
+  if (!given_up_) {
+    given_up_ = true;
+    gathering().forget(name, this);
+    changed_.notify_all();
+  }
   std::vector<int> missing;
-  for (int other = 0; other < size; ++other) {
-    if (job->present_.count(other) == 0) {
+  for (int other = 0; other < size_; ++other) {
+    if (present_.count(other) == 0) {
       missing.push_back(other);
     }
   }
   fail(Code::kTimeout, "thread://{}: {} of {} ranks came within {:.1f} s, missing: {}", name,
-       job->present_.size(), size, std::chrono::duration<double>(timeout).count(),
+       present_.size(), size_, std::chrono::duration<double>(timeout).count(),
        fmt::join(missing, ", "));
 }
 

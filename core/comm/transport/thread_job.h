@@ -35,6 +35,16 @@ class ThreadJob {
     int open;  // ranks that have not asked yet
   };
 
+  // The job of that name whose ranks are gathering.
+  static std::shared_ptr<ThreadJob> find_or_begin(const std::string& name, int size,
+                                                  std::chrono::milliseconds timeout);
+  // With the mutex held:
+  bool all_are_here() const { return static_cast<int>(present_.size()) == size_; }
+  bool is_over() const { return given_up_ || all_are_here(); }  // its gathering; it is forgotten
+  void come(const std::string& name, int rank, int size);
+  void wait_for_all(const std::string& name, std::chrono::milliseconds timeout,
+                    std::unique_lock<std::mutex>& lock);
+
   const int size_;
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::shared_ptr<FailureNotice> failure_;
