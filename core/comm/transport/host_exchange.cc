@@ -102,9 +102,10 @@ HostExchange::HostExchange(std::unique_ptr<SharedSegment> segment, int rank, int
   Registry::instance().add(this);
 }
 
+// Until it is out of the registry, other threads of the process may be moving its data.
 HostExchange::~HostExchange() {
   const auto deadline = Clock::now() + kFlush;
-  while (!aborted_ && !sending_.empty() && broken_ == nullptr && Clock::now() < deadline) {
+  while (has_to_send() && Clock::now() < deadline) {
     progress();
     std::this_thread::yield();
   }
@@ -197,6 +198,11 @@ void HostExchange::progress() {
       segment_->ring_bell();
     }
   }
+}
+
+bool HostExchange::has_to_send() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !aborted_ && broken_ == nullptr && !sending_.empty();
 }
 
 uint64_t HostExchange::room() const {

@@ -111,6 +111,7 @@ class HostExchange {
   class Registry;
 
   void progress();
+  bool has_to_send() const;
   // With the lock held:
   uint64_t room() const;
   uint64_t available(int source) const;

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <thread>
@@ -14,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
+#include "core/comm/transport/host_backend.h"
 #include "core/comm/transport/shared_segment.h"
 #include "tests/support/ranks.h"
 
@@ -205,6 +208,37 @@ TEST(SharedSegment, IsForAllOrForNobody) {
   store->set("mapped1", std::vector<uint8_t>{'n', 'o'});
   EXPECT_EQ(SharedSegment::open(*store, 0, 2, std::chrono::seconds(20)), nullptr);
   EXPECT_EQ(store->get("shared"), (std::vector<uint8_t>{'n', 'o'}));
+}
+
+using Backend = c10::intrusive_ptr<c10d::Backend>;
+
+std::pair<Backend, Backend> two_backends() {
+  auto [first, second] = two_ranks();
+  return {make_host_backend(std::move(first), 0, 2), make_host_backend(std::move(second), 1, 2)};
+}
+
+// Whoever waits moves the data of all groups of the process.
+TEST(HostBackendEnd, MayComeWhileAnotherThreadMovesItsData) {
+  const auto others = two_backends();
+  std::atomic<bool> is_over{false};
+  std::thread mover([&] {
+    while (!is_over) {
+      const auto first = others.first->barrier();
+      EXPECT_TRUE(others.second->barrier()->wait(std::chrono::seconds(20)));
+      EXPECT_TRUE(first->wait(std::chrono::seconds(20)));
+    }
+  });
+  for (int time = 0; time < 20; ++time) {
+    auto ending = two_backends();
+    std::vector<at::Tensor> sent{values_of(0, kBeyondTheRing)};
+    std::vector<at::Tensor> received{at::empty({kBeyondTheRing})};
+    (void)ending.first->broadcast(sent);
+    (void)ending.second->broadcast(received);
+    ending.first.reset();
+    ending.second.reset();
+  }
+  is_over = true;
+  mover.join();
 }
 
 }  // namespace
