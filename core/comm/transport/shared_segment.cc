@@ -11,6 +11,7 @@
 #include <new>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -75,8 +76,8 @@ struct SharedSegment::Counter {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-SharedSegment::SharedSegment(int file, std::byte* base, int size)
-    : file_(file), base_(base), size_(size) {}
+SharedSegment::SharedSegment(std::unique_ptr<OwnFile> file, std::byte* base, int size)
+    : file_(std::move(file)), base_(base), size_(size) {}
 
 SharedSegment::~SharedSegment() { ::munmap(base_, bytes_for(size_)); }
 
@@ -129,29 +130,26 @@ bool SharedSegment::has_left(int rank) const {
   lock.l_whence = SEEK_SET;
   lock.l_start = rank;
   lock.l_len = 1;
-  return ::fcntl(file_.descriptor(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  return ::fcntl(file_->descriptor(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }
 
 // Null if the file cannot be opened, mapped or locked.
 std::unique_ptr<SharedSegment> SharedSegment::map(const std::string& path, int flags, int rank,
                                                   int size) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, S_IRUSR | S_IWUSR);
-  if (file < 0) {
+  auto file = std::make_unique<OwnFile>(path, O_RDWR | flags, S_IRUSR | S_IWUSR);
+  if (!file->is_open()) {
     return nullptr;
   }
   const size_t bytes = bytes_for(size);
   // Reserved now: a page that /dev/shm has no room for would kill the process when it is touched.
-  const bool reserved = (flags & O_CREAT) == 0 || ::posix_fallocate(file, 0, bytes) == 0;
-  void* base =
-      reserved ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-  if (base == MAP_FAILED) {
-    ::close(file);
+  const bool is_reserved =
+      (flags & O_CREAT) == 0 || ::posix_fallocate(file->descriptor(), 0, bytes) == 0;
+  const bool is_ready = is_reserved && set_lock(file->descriptor(), rank);
+  std::byte* const base = is_ready ? file->map(bytes) : nullptr;
+  if (base == nullptr) {
     return nullptr;
   }
-  ::madvise(base, bytes, MADV_DONTFORK);  // as OwnFile: a mapping keeps the file open, too
-  std::unique_ptr<SharedSegment> segment(
-      new SharedSegment(file, static_cast<std::byte*>(base), size));
-  return set_lock(file, rank) ? std::move(segment) : nullptr;
+  return std::unique_ptr<SharedSegment>(new SharedSegment(std::move(file), base, size));
 }
 
 std::unique_ptr<SharedSegment> SharedSegment::create(const std::string& path, int size) {

@@ -48,13 +48,13 @@ class SharedSegment {
  private:
   struct Header;
   struct Counter;
-  SharedSegment(int file, std::byte* base, int size);
+  SharedSegment(std::unique_ptr<OwnFile> file, std::byte* base, int size);
   static size_t bytes_for(int size);
   static std::unique_ptr<SharedSegment> create(const std::string& path, int size);
   static std::unique_ptr<SharedSegment> map(const std::string& path, int flags, int rank, int size);
   Header& header() const;
 
-  OwnFile file_;
+  std::unique_ptr<OwnFile> file_;
   std::byte* base_;
   int size_;
 };

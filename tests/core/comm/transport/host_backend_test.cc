@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -200,6 +201,31 @@ TEST(SharedSegment, IsLeftByARankWhoseForkLives) {
   EXPECT_FALSE(first->has_left(1));
   second.reset();
   EXPECT_TRUE(first->has_left(1));
+}
+
+// Another thread of the process may fork just when it opens the file.
+TEST(SharedSegment, IsLeftByARankWhoseForkWasMadeMeanwhile) {
+  constexpr size_t kMostForks = 100;
+  constexpr auto kLong = std::chrono::seconds(10);
+  std::atomic<bool> is_over{false};
+  std::deque<Fork> forks;
+  std::thread forking([&] {
+    while (!is_over && forks.size() < kMostForks) {
+      forks.emplace_back();
+    }
+  });
+  for (int time = 0; time < 5; ++time) {
+    auto [first, second] = two_ranks();
+    ASSERT_NE(first, nullptr);
+    second.reset();
+    const auto deadline = std::chrono::steady_clock::now() + kLong;
+    while (!first->has_left(1) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    EXPECT_TRUE(first->has_left(1)) << "time " << time;
+  }
+  is_over = true;
+  forking.join();
 }
 
 // A rank that cannot map the memory keeps all of them from using it.
