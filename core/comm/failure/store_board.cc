@@ -188,10 +188,12 @@ StoreBoard::StoreBoard(const c10::intrusive_ptr<c10d::Store>& store, int rank, i
       leaving_(std::clamp(timeout, kPatience, kLeaving)),
       watch_(std::make_shared<Watch>()) {
   watch_->keeper = keeper;
-  std::packaged_task<void()> run([watch = watch_, own = clone_until(Clock::now() + timeout, store),
-                                  rank] { watch->run(*own, rank); });
-  watched_ = run.get_future();
-  watcher_ = std::thread(std::move(run));
+  const auto run = std::make_shared<std::packaged_task<void()>>(
+      [watch = watch_, own = clone_until(Clock::now() + timeout, store), rank] {
+        watch->run(*own, rank);
+      });
+  watched_ = run->get_future();
+  watcher_ = start_quiet_thread([run] { (*run)(); });
 }
 
 StoreBoard::~StoreBoard() {

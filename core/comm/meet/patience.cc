@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/blocked_signal.h"
 #include "core/base/error.h"
 #include "core/base/quiet_thread.h"
 #include "core/comm/meet/no_name_server.h"
@@ -208,10 +207,9 @@ class PatientStore final : public c10d::Store {
 }  // namespace
 
 bool run_until(Deadline deadline, std::function<void()> work, const std::function<void()>& look) {
-  const BlockedSignal guard(SIGPIPE);  // of this thread, which the new one inherits
-  std::packaged_task<void()> task(std::move(work));
-  std::future<void> done = task.get_future();
-  std::thread(std::move(task)).detach();
+  const auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
+  std::future<void> done = task->get_future();
+  start_quiet_thread([task] { (*task)(); }).detach();
   while (done.wait_until(look ? std::min(deadline, Clock::now() + kLook) : deadline) !=
          std::future_status::ready) {
     if (Clock::now() >= deadline) {

@@ -1,9 +1,14 @@
 #include "core/comm/failure/failure_notice.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -56,6 +61,28 @@ TEST(FailureNotice, ATextReachesAllRanksAndTheFirstOneStays) {
     rank->publish("another failure");
     EXPECT_EQ(rank->text(), "rank 1 is out of memory");
   }
+  leave(ranks);
+}
+
+// The threads of this process that may run a handler of the signal.
+int threads_that_take(int signal) {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("SigBlk:", 0) == 0) {
+        const uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
+        count += (blocked >> (signal - 1) & 1) == 0 ? 1 : 0;
+      }
+    }
+  }
+  return count;
+}
+
+TEST(FailureNotice, ItsThreadsRunNoHandlersOfTheProcess) {
+  const int before = threads_that_take(SIGTERM);
+  auto ranks = notices(c10::make_intrusive<c10d::HashStore>(), 2);
+  EXPECT_EQ(threads_that_take(SIGTERM), before);
   leave(ranks);
 }
 

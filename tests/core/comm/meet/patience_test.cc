@@ -2,6 +2,7 @@
 #include "core/comm/meet/patience.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <future>
 #include <thread>
@@ -74,6 +75,16 @@ TEST(Patience, WithWorkEndsWhenALookThrows) {
   EXPECT_EQ(error_of([&] { run_until(start + kLong, work, look); }).code(), Code::kPeerFailed);
   EXPECT_LT(Clock::now() - start, kLong / 2);
   over.set_value();
+}
+
+TEST(Patience, RunsWorkOnAThreadThatTakesNoSignals) {
+  bool is_blocked = false;
+  EXPECT_TRUE(run_until(Clock::now() + kLong, [&] {
+    sigset_t mask;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    is_blocked = ::sigismember(&mask, SIGTERM) == 1 && ::sigismember(&mask, SIGPIPE) == 1;
+  }));
+  EXPECT_TRUE(is_blocked);
 }
 
 }  // namespace
