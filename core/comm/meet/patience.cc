@@ -207,7 +207,13 @@ class PatientStore final : public c10d::Store {
 }  // namespace
 
 bool run_until(Deadline deadline, std::function<void()> work, const std::function<void()>& look) {
-  const auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
+  // What the work holds goes on its thread, and before its end is known: the caller may end the
+  // process then.
+  const auto task =
+      std::make_shared<std::packaged_task<void()>>([work = std::move(work)]() mutable {
+        const auto own = std::exchange(work, nullptr);
+        own();
+      });
   std::future<void> done = task->get_future();
   start_quiet_thread([task] { (*task)(); }).detach();
   while (done.wait_until(look ? std::min(deadline, Clock::now() + kLook) : deadline) !=

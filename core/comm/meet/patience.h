@@ -15,8 +15,9 @@ namespace fsdp2 {
 using Deadline = std::chrono::steady_clock::time_point;
 
 // Runs `work` in a thread of its own, which gets none of the process's signals, and rethrows what
-// it throws. False if it has not returned by the deadline. `look` is called between short waits, and
-// may throw. In both cases the thread is left behind, so `work` must own all that it touches.
+// it throws; what `work` holds is gone then. False if it has not returned by the deadline. `look`
+// is called between short waits, and may throw. In both cases the thread is left behind, so `work`
+// must own all that it touches.
 bool run_until(Deadline deadline, std::function<void()> work,
                const std::function<void()>& look = {});
 

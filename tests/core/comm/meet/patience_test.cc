@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <future>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "tests/core/comm/meet/silent_store.h"
@@ -85,6 +88,22 @@ TEST(Patience, RunsWorkOnAThreadThatTakesNoSignals) {
     is_blocked = ::sigismember(&mask, SIGTERM) == 1 && ::sigismember(&mask, SIGPIPE) == 1;
   }));
   EXPECT_TRUE(is_blocked);
+}
+
+// The process may end once the work is over, and what is destroyed on another thread then may not.
+TEST(Patience, ReturnsOnceWhatTheWorkHoldsIsGone) {
+  struct Held {
+    ~Held() {
+      std::this_thread::sleep_for(milliseconds(200));
+      *is_gone = true;
+    }
+    std::shared_ptr<std::atomic<bool>> is_gone = std::make_shared<std::atomic<bool>>(false);
+  };
+  auto held = std::make_shared<Held>();
+  const auto is_gone = held->is_gone;
+  auto work = [own = std::move(held)] { EXPECT_NE(own, nullptr); };
+  EXPECT_TRUE(run_until(Clock::now() + kLong, std::move(work)));
+  EXPECT_TRUE(*is_gone);
 }
 
 }  // namespace
