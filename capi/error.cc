@@ -1,7 +1,9 @@
 #include "capi/error.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +12,23 @@
 namespace fsdp2::capi {
 
 namespace {
+
+// Its own memory, because a thread's other objects may still call the library when they go after
+// it.
+alignas(ErrorRecord) thread_local std::byte record_memory[sizeof(ErrorRecord)];
+thread_local ErrorRecord* record_of_thread = nullptr;
+
+// Frees the record's texts with the thread.
+class RecordEnd {
+ public:
+  RecordEnd() = default;
+  ~RecordEnd() {
+    ErrorRecord empty;
+    std::swap(*record_of_thread, empty);
+  }
+  RecordEnd(const RecordEnd&) = delete;
+  RecordEnd& operator=(const RecordEnd&) = delete;
+};
 
 // That of the innermost KeepErrorRecord of this thread; null outside of any.
 thread_local ErrorRecord* record_meanwhile = nullptr;
@@ -109,8 +128,12 @@ ErrorRecord& error_record() {
   if (record_meanwhile != nullptr) {
     return *record_meanwhile;
   }
-  thread_local ErrorRecord record;
-  return record;
+  if (record_of_thread == nullptr) {
+    record_of_thread = new (record_memory) ErrorRecord;
+    thread_local const RecordEnd end;
+    static_cast<void>(end);
+  }
+  return *record_of_thread;
 }
 
 KeepErrorRecord::KeepErrorRecord() noexcept

@@ -74,6 +74,27 @@ TEST(Guard, SuccessLeavesTheRecordAlone) {
   EXPECT_STREQ(fsdp2_error_message(), "kept");
 }
 
+struct FailsAtTheEnd {
+  FailsAtTheEnd() = default;
+  ~FailsAtTheEnd() {
+    status_of([] { throw Error(Code::kIo, std::string(200, 'b')); });
+    *message = fsdp2_error_message();
+  }
+  FailsAtTheEnd(const FailsAtTheEnd&) = delete;
+  FailsAtTheEnd& operator=(const FailsAtTheEnd&) = delete;
+  std::string* message = nullptr;
+};
+
+TEST(Guard, AnObjectOfAThreadMayFailWhenItGoesAfterTheRecord) {
+  std::string last;
+  std::thread([&] {
+    thread_local FailsAtTheEnd made_first;
+    made_first.message = &last;
+    EXPECT_EQ(status_of([] { throw Error(Code::kIo, std::string(100, 'a')); }), FSDP2_E_IO);
+  }).join();
+  EXPECT_EQ(last, std::string(200, 'b'));
+}
+
 TEST(Guard, EachThreadHasItsOwnRecord) {
   status_of([] { throw Error(Code::kIo, "mine"); });
   std::thread([] {
