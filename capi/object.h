@@ -106,11 +106,15 @@ inline void check_is_whole(const ModuleObject& module) {
               "it: pass the handle of the whole");
 }
 
+// A module in whose graph a tensor is.
+struct Producer {
+  std::shared_ptr<ModuleObject> module;
+  bool was_sharded;  // when its forward ran
+};
+
 struct TensorObject {
-  // The modules in whose graph the tensor is: that which made it first, then those which made its
-  // inputs. Empty outside any graph.
-  std::vector<std::shared_ptr<ModuleObject>> producers;
-  size_t sharded_producers = 0;  // those that were sharded when it was made
+  // That which made the tensor first, then those which made its inputs. Empty outside any graph.
+  std::vector<Producer> producers;
   at::Tensor tensor;
   std::atomic<bool> spent{false};  // backward has run from here
 };

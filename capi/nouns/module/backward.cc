@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -39,8 +40,8 @@ class ResetUnlessDone {
 
 // Backward through a module's graph is a call inside that module.
 void enter_producers(Call& call, const TensorObject& output) {
-  for (const auto& producer : output.producers) {
-    enter_collective(call, *producer);
+  for (const Producer& producer : output.producers) {
+    enter_collective(call, *producer.module);
   }
 }
 
@@ -52,7 +53,11 @@ void check_has_graph(const TensorObject& output, const std::string& name) {
   FSDP2_CHECK(!output.spent, Code::kWrongState,
               "{}: backward has run from it already, which freed its graph (keep_graph keeps it)",
               name);
-  FSDP2_CHECK(count_sharded(output.producers) == output.sharded_producers, Code::kWrongState,
+  const bool is_of_today =
+      std::all_of(output.producers.begin(), output.producers.end(), [](const Producer& producer) {
+        return producer.was_sharded == (producer.module->mesh != nullptr);
+      });
+  FSDP2_CHECK(is_of_today, Code::kWrongState,
               "{}: its graph was made before the model was sharded, with parameters that are gone: "
               "expected the output of a forward after fsdp2_shard_create",
               name);
@@ -114,8 +119,8 @@ void run_backward(Call& call, const std::vector<Output>& outputs, bool keep_grap
   ResetUnlessDone reset;
   for (const Output& output : outputs) {
     output.object->spent = !keep_graph;
-    for (const auto& producer : output.object->producers) {
-      reset.add(*producer);
+    for (const Producer& producer : output.object->producers) {
+      reset.add(*producer.module);
     }
   }
   run_engine(tensors, gradients, keep_graph);

@@ -44,7 +44,8 @@ void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
               "flags: expected 0 or FSDP2_FORWARD_NO_GRAD (1), found {}", flags);
   nn::Values values = nn::values_of(read_inputs(*module, inputs, n_inputs, "inputs"));
-  const Producers producers = producers_of(inputs, n_inputs, {object});
+  const Producers producers =
+      producers_of(inputs, n_inputs, {{object, /*was_sharded=*/object->mesh != nullptr}});
   materialize(*object);
   if (object->mesh && module == object->module) {
     fsdp::find_unit(*module)->check_forward({values});

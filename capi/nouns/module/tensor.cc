@@ -125,16 +125,9 @@ std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims) {
   return {shape, shape + n_dims};
 }
 
-size_t count_sharded(const Producers& producers) {
-  return static_cast<size_t>(
-      std::count_if(producers.begin(), producers.end(),
-                    [](const auto& producer) { return producer->mesh != nullptr; }));
-}
-
 fsdp2_tensor give_tensor(at::Tensor tensor, Producers producers) {
   auto object = std::make_shared<TensorObject>();
   object->producers = std::move(producers);
-  object->sharded_producers = count_sharded(object->producers);
   object->tensor = std::move(tensor);
   return {give(Kind::kTensor, std::move(object))};
 }
@@ -167,8 +160,12 @@ void give_tensors(const std::vector<std::pair<at::Tensor, fsdp2_tensor*>>& outs)
 }
 
 void add_producers(const TensorObject& tensor, Producers& producers) {
-  for (const auto& producer : tensor.producers) {
-    if (std::find(producers.begin(), producers.end(), producer) == producers.end()) {
+  for (const Producer& producer : tensor.producers) {
+    const bool is_there =
+        std::any_of(producers.begin(), producers.end(), [&](const Producer& other) {
+          return other.module == producer.module && other.was_sharded == producer.was_sharded;
+        });
+    if (!is_there) {
       producers.push_back(producer);
     }
   }

@@ -16,7 +16,7 @@ namespace fsdp2::capi {
 std::vector<int64_t> read_shape(const int64_t* shape, size_t n_dims);
 
 // Those of a TensorObject.
-using Producers = std::vector<std::shared_ptr<ModuleObject>>;
+using Producers = std::vector<Producer>;
 
 // A new handle.
 fsdp2_tensor give_tensor(at::Tensor tensor, Producers producers = {});
@@ -54,8 +54,6 @@ std::vector<at::Tensor> read_inputs(const nn::Module& module, const fsdp2_tensor
 
 // Adds those of a tensor that are not there yet.
 void add_producers(const TensorObject& tensor, Producers& producers);
-// Those whose parameters are shards by now.
-size_t count_sharded(const Producers& producers);
 // Those in `first`, then the producers of all inputs, whose graphs a backward will go through; {0}
 // has none.
 Producers producers_of(const fsdp2_tensor* inputs, size_t count, Producers first = {});

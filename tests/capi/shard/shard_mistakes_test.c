@@ -48,14 +48,28 @@ static void a_half_sharded_module_does_not_run(void) {
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
 }
 
+static fsdp2_tensor negative_of(fsdp2_tensor tensor) {
+  const fsdp2_scope none = {0};
+  fsdp2_value input = {0}, output = {0};
+  size_t n = 0;
+  input.kind = FSDP2_VALUE_TENSOR;
+  input.tensor = tensor;
+  EXPECT_OK(fsdp2_op_call("aten::neg", &input, 1, 0, none, &output, 1, &n));
+  return output.tensor;
+}
+
 static void a_graph_of_before_is_refused(void) {
   const fsdp2_mesh mesh = lone_mesh();
   const fsdp2_module module = tiny_model();
   const fsdp2_tensor before = tiny_loss(module, 0);
   const fsdp2_shard shard = shard_with(module, mesh, NULL);
+  const fsdp2_tensor longer = negative_of(before);
   EXPECT_STATUS(fsdp2_tensor_backward(before), FSDP2_E_WRONG_STATE);
   EXPECT_MESSAGE("before the model was sharded");
+  EXPECT_STATUS(fsdp2_tensor_backward(longer), FSDP2_E_WRONG_STATE);
+  EXPECT_MESSAGE("before the model was sharded");
   tiny_backward(module);
+  EXPECT_OK(fsdp2_tensor_destroy(longer));
   EXPECT_OK(fsdp2_tensor_destroy(before));
   destroy_tiny(module, shard);
   EXPECT_OK(fsdp2_mesh_destroy(mesh));
