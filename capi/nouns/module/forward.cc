@@ -35,10 +35,10 @@ void check_inputs(Call& call, const ModuleObject& object, const fsdp2_tensor* in
       nn::values_of(read_inputs(*object.module, inputs, n_inputs, "inputs")));
 }
 
+// REQUIRES: the object, which the module is or is in, has been entered.
 void forward(Call& call, const std::shared_ptr<ModuleObject>& object,
              const std::shared_ptr<nn::Module>& module, const fsdp2_tensor* inputs, size_t n_inputs,
              uint32_t flags, fsdp2_tensor* outputs, size_t cap, size_t* needed) {
-  enter_forward(call, *object);
   check_room("outputs", outputs, cap, 1, check_not_null(needed, "needed"));
   check_usable(*object);
   FSDP2_CHECK((flags & ~uint32_t{FSDP2_FORWARD_NO_GRAD}) == 0, Code::kInvalidArgument,
@@ -79,8 +79,9 @@ fsdp2_status fsdp2_module_forward(fsdp2_module module, const fsdp2_tensor* input
                                   size_t* needed) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
-    capi::forward(call, capi::whole_of(object), object->module, inputs, n_inputs, flags, outputs,
-                  cap, needed);
+    const auto whole = capi::whole_of(object);
+    capi::enter_forward(call, *whole);
+    capi::forward(call, whole, object->module, inputs, n_inputs, flags, outputs, cap, needed);
   });
 }
 
@@ -96,8 +97,9 @@ fsdp2_status fsdp2_module_forward_submodule(fsdp2_module module, const char* pat
                                             size_t* needed) {
   return guard(__func__, [&](Call& call) {
     const auto object = pin(module);
-    const auto inside =
-        capi::find_module(object->module, capi::read_text(path, capi::kMaxName, "path"), "path");
+    const std::string name = capi::read_text(path, capi::kMaxName, "path");
+    capi::enter_forward(call, *object);
+    const auto inside = capi::find_module(object->module, name, "path");
     capi::forward(call, object, inside, inputs, n_inputs, flags, outputs, cap, needed);
   });
 }

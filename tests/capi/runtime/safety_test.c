@@ -76,6 +76,65 @@ static void the_head_alone_refuses_a_wrong_label(void) {
   EXPECT_OK(fsdp2_module_destroy(module));
 }
 
+/* ---- modules that change while they are used */
+
+static fsdp2_status run_nothing(const fsdp2_forward_info* info, const fsdp2_tensor* inputs,
+                                size_t n_inputs, fsdp2_tensor* outputs, size_t cap,
+                                size_t* n_outputs, void* user_data) {
+  (void)info, (void)inputs, (void)n_inputs, (void)outputs, (void)cap, (void)n_outputs;
+  (void)user_data;
+  return FSDP2_E_CANCELLED;
+}
+
+static fsdp2_module custom_module(void) {
+  fsdp2_module module = {0};
+  EXPECT_OK(fsdp2_module_create_custom("Custom", NULL, run_nothing, NULL, NULL, &module));
+  return module;
+}
+
+struct growing_module {
+  fsdp2_module module;
+  _Atomic int is_whole;
+};
+
+/* Asks for a child that is never there. */
+static void* ask_for_a_child(void* argument) {
+  struct growing_module* growing = (struct growing_module*)argument;
+  const fsdp2_tensor none = {0};
+  fsdp2_tensor output = {0};
+  size_t n = 0;
+  while (!growing->is_whole) {
+    const fsdp2_status status =
+        fsdp2_module_forward_submodule(growing->module, "nobody", &none, 0, 0, &output, 1, &n);
+    EXPECT(status == FSDP2_E_NOT_FOUND || status == FSDP2_E_BUSY);
+  }
+  return NULL;
+}
+
+static void a_child_may_be_looked_for_while_others_are_added(void) {
+  enum { kChildren = 1000 };
+  struct growing_module growing;
+  pthread_t asking;
+  char name[16];
+  int i;
+  growing.module = custom_module();
+  growing.is_whole = 0;
+  EXPECT(pthread_create(&asking, NULL, ask_for_a_child, &growing) == 0);
+  for (i = 0; i < kChildren; ++i) {
+    const fsdp2_module child = custom_module();
+    fsdp2_status status;
+    snprintf(name, sizeof(name), "child%d", i);
+    do {
+      status = fsdp2_module_add_child(growing.module, name, child);
+    } while (status == FSDP2_E_BUSY);
+    EXPECT(status == FSDP2_OK);
+    EXPECT_OK(fsdp2_module_destroy(child));
+  }
+  growing.is_whole = 1;
+  EXPECT(pthread_join(asking, NULL) == 0);
+  EXPECT_OK(fsdp2_module_destroy(growing.module));
+}
+
 /* ---- what a failed backward keeps */
 
 static fsdp2_status refuse_gradient(const fsdp2_gradient_info* info, fsdp2_tensor gradient,
@@ -177,6 +236,7 @@ int main(void) {
   RUN(the_smallest_stack_suffices); /* first: what is set up once needs stack, too */
   RUN(labels_are_checked_where_they_are_used);
   RUN(the_head_alone_refuses_a_wrong_label);
+  RUN(a_child_may_be_looked_for_while_others_are_added);
   RUN(a_failed_backward_keeps_nothing_alive);
   RUN(a_failed_step_keeps_nothing_alive);
   return harness_result();
