@@ -272,7 +272,8 @@ std::unordered_map<const c10::FunctionSchema*, Check> checks_by_schema() {
 }  // namespace
 
 void check_arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& stack) {
-  static const auto checks = checks_by_schema();
+  static const auto& checks =
+      *new auto(checks_by_schema());  // threads may still call while the process ends
   const auto found = checks.find(&schema);
   if (found != checks.end()) {
     found->second(Inputs(schema, stack));

@@ -50,20 +50,24 @@ c10::OperatorHandle resolve(const std::string& name) {
   return *op;
 }
 
+struct KnownOperators {
+  std::shared_mutex mutex;
+  std::unordered_map<std::string, c10::OperatorHandle> by_name;
+};
+
 // As resolve, which is asked once for each operator.
 c10::OperatorHandle find_operator(const std::string& name) {
-  static std::shared_mutex mutex;
-  static std::unordered_map<std::string, c10::OperatorHandle> known;
+  static auto& known = *new KnownOperators;  // threads may still call while the process ends
   {
-    const std::shared_lock lock(mutex);
-    const auto found = known.find(name);
-    if (found != known.end()) {
+    const std::shared_lock lock(known.mutex);
+    const auto found = known.by_name.find(name);
+    if (found != known.by_name.end()) {
       return found->second;
     }
   }
   const c10::OperatorHandle op = resolve(name);
-  const std::unique_lock lock(mutex);
-  known.emplace(name, op);
+  const std::unique_lock lock(known.mutex);
+  known.by_name.emplace(name, op);
   return op;
 }
 
