@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 
 namespace fsdp2::cli {
@@ -32,8 +33,10 @@ void send(int signal) {
 }
 
 void forward(int signal) {
+  const int error = errno;  // of the call that the signal interrupts
   const bool insists = signal == SIGINT && g_interrupts.fetch_add(1) > 0;
   send(insists ? SIGKILL : signal);
+  errno = error;
 }
 
 }  // namespace
