@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,6 +49,24 @@ class Restart : public ::testing::Test {
     const std::string file = folder_ + "/whole.jsonl";
     run_to_end(joined(more, {"--save-dir", folder_ + "/whole", "--metrics", file}));
     return without_times(file);
+  }
+
+  void wait_for_metrics(size_t lines) const {
+    while (!fs::exists(metrics()) || lines_of(read_file(metrics())).size() < lines) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  // Whether all jobs of the scenario were ended amid their steps. Where a busy machine has held
+  // this test up until one had ended by itself, it begins anew, up to five times.
+  bool ends_amid_the_steps(const std::function<bool()>& scenario) const {
+    for (int i = 0; i < 5; ++i) {
+      if (scenario()) {
+        return true;
+      }
+      fs::remove_all(save_dir_);
+      fs::remove(metrics());
+    }
+    return false;
   }
 
   // What a metrics file says but for times and memory.
@@ -219,14 +238,19 @@ TEST_F(Restart, AJobThatIsKilledAgainAndAgainEndsAsOneThatIsNot) {
   const auto command = launched(2, joined({fsdp2_program(), "train"}, arguments(many)));
   RunIn how;
   how.environment = {{"OMP_NUM_THREADS", "1"}};
-  for (const size_t lines : {40, 90, 130}) {
-    Process job(command, how);
-    while (!fs::exists(metrics()) || lines_of(read_file(metrics())).size() < lines) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(ends_amid_the_steps([&] {
+    for (const size_t lines : {40, 90, 130}) {
+      Process job(command, how);
+      wait_for_metrics(lines);
+      kill(job.pid(), SIGKILL);  // its ranks go with it
+      const Outcome outcome = job.wait();
+      if (outcome.exit_code == 0) {
+        return false;
+      }
+      EXPECT_EQ(outcome.exit_code, 128 + SIGKILL) << outcome.err;
     }
-    kill(job.pid(), SIGKILL);  // its ranks go with it
-    EXPECT_EQ(job.wait().exit_code, 128 + SIGKILL);
-  }
+    return true;
+  }));
   const Outcome last = run(command, how);
   EXPECT_EQ(last.exit_code, 0) << last.err;
   EXPECT_THAT(last.err, Not(HasSubstr("damaged")));
@@ -242,23 +266,28 @@ TEST_F(Restart, AJobThatIsAskedToStopAgainAndAgainEndsAsOneThatIsNot) {
   RunIn how;
   how.environment = {{"OMP_NUM_THREADS", "1"}};
   size_t done = 0;
-  for (const int number : {SIGTERM, SIGINT, SIGTERM}) {
-    Process job(command, how);
-    const size_t lines = done + 20;
-    while (!fs::exists(metrics()) || lines_of(read_file(metrics())).size() < lines) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(ends_amid_the_steps([&] {
+    done = 0;
+    for (const int number : {SIGTERM, SIGINT, SIGTERM}) {
+      Process job(command, how);
+      const size_t lines = done + 20;
+      wait_for_metrics(lines);
+      kill(job.pid(), number);
+      const Outcome outcome = job.wait();
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      const Json summary = Json::parse(lines_of(read_file(metrics())).back());
+      done = summary.at("steps");
+      if (done == 240) {
+        return false;
+      }
+      EXPECT_EQ(summary.at("stopped_by"), number == SIGTERM ? "SIGTERM" : "SIGINT");
+      EXPECT_GE(done, lines - 1);
+      EXPECT_EQ(outcome.err_lines_with("after " + std::to_string(done) + " of 240 steps").size(),
+                1U)
+          << outcome.err;
     }
-    kill(job.pid(), number);
-    const Outcome outcome = job.wait();
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    const Json summary = Json::parse(lines_of(read_file(metrics())).back());
-    EXPECT_EQ(summary.at("stopped_by"), number == SIGTERM ? "SIGTERM" : "SIGINT");
-    done = summary.at("steps");
-    EXPECT_GE(done, lines - 1);
-    EXPECT_LT(done, 240U);
-    EXPECT_EQ(outcome.err_lines_with("after " + std::to_string(done) + " of 240 steps").size(), 1U)
-        << outcome.err;
-  }
+    return true;
+  }));
   const Outcome last = run(command, how);
   EXPECT_EQ(last.exit_code, 0) << last.err;
   EXPECT_THAT(last.err, HasSubstr(" at step " + std::to_string(done)));

@@ -24,6 +24,7 @@ using ::testing::Not;
 using Arguments = std::vector<std::string>;
 
 constexpr char kBegun[] = "training ";
+constexpr char kStep[] = R"("event":"step")";
 
 Arguments training(const Arguments& more) {
   return joined(joined({fsdp2_program(), "train"}, golden_inputs("tiny-llama")), more);
@@ -119,12 +120,12 @@ TEST(StopSignal, ThatOneRankGetsStopsAllAfterTheSameStep) {
                        {"OMP_NUM_THREADS", "1"},
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", port.text()}};
-    const Arguments arguments =
-        joined(kShortSteps, {"--global-batch", "3", "--save-dir", folder + "/saved"});
+    const Arguments arguments = joined(
+        kShortSteps, {"--log-every", "1", "--global-batch", "3", "--save-dir", folder + "/saved"});
     ranks.push_back(std::make_unique<Process>(training(arguments), how));
   }
-  ASSERT_TRUE(ranks[0]->wait_for_output(kBegun, 1)) << ranks[0]->wait().out;
-  pause();
+  // A step ends once all ranks have begun to note signals; before, these end a rank.
+  ASSERT_TRUE(ranks[0]->wait_for_output(kStep, 1)) << ranks[0]->wait().out;
   kill(ranks[1]->pid(), SIGTERM);
   for (const auto& rank : ranks) {
     const Outcome outcome = rank->wait();

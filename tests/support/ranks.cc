@@ -205,8 +205,9 @@ std::chrono::milliseconds run_ranks_to_the_time_out(int size, const RankBody& pr
     try {
       run_ranks(size, noted, {backend, timeout});
       return timeout;
-    } catch (const Error& error) {
-      if (ready == size || error.code() != Code::kTimeout || timeout == kLongTimeout) {
+    } catch (const Error&) {
+      // A connection that is late is not always told as a time-out.
+      if (ready == size || timeout == kLongTimeout) {
         throw;
       }
     }
@@ -260,6 +261,17 @@ std::string folder_of_ranks() {
   const char* const meeting = std::getenv(kMeetingVariable);
   FSDP2_CHECK(meeting != nullptr, Code::kWrongState, "only ranks that were spawned have a folder");
   return std::filesystem::path(meeting + std::strlen(kByFile)).parent_path();
+}
+
+void stay_until_told(const World& world, const std::vector<int>& ranks) {
+  const auto note = [](int rank) { return folder_of_ranks() + "/told" + std::to_string(rank); };
+  std::ofstream(note(world.rank())) << "";
+  const auto deadline = Clock::now() + std::chrono::seconds(30);
+  for (const int other : ranks) {
+    while (world.rank() == 0 && !std::filesystem::exists(note(other)) && Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
 }
 
 void run_rank_processes(int size, const RankBody& body, const RankOptions& options) {

@@ -50,6 +50,11 @@ std::vector<RankEnd> spawn_ranks(int size, const RankBody& body, const RankOptio
 // In the body of spawn_ranks: a folder that the ranks share, and that goes with them.
 std::string folder_of_ranks();
 
+// In the body of spawn_ranks, by ranks that have been told of a failure. Rank 0, which keeps the
+// store, stays until `ranks` have been, too: one that stands still meanwhile would hear no more
+// than that the store is lost.
+void stay_until_told(const World& world, const std::vector<int>& ranks);
+
 // spawn_ranks, expecting that all end well.
 void run_rank_processes(int size, const RankBody& body, const RankOptions& options = {});
 

@@ -8,6 +8,7 @@
 
 #include "tests/capi/harness.h"
 #include "tests/capi/tiny_model.h"
+#include "tests/capi/wait_for_file.h"
 
 extern char** environ;
 
@@ -30,13 +31,18 @@ static void reduces(fsdp2_mesh mesh, int rank) {
   EXPECT(value == 3.0);
 }
 
+/* Rank 1 stays until rank 0 has been told: while the process that keeps the store stands still, who
+ * leaves takes the news along. */
 static void tells(fsdp2_mesh mesh, int rank) {
+  const char* told = temporary_path("told");
   if (rank == 1) {
     EXPECT_OK(fsdp2_mesh_fail(mesh, "no more coffee"));
+    wait_for_file(told, "rank 0 has not been told");
   } else {
     EXPECT_STATUS(fsdp2_mesh_barrier(mesh), FSDP2_E_PEER_FAILED);
     EXPECT_MESSAGE("rank 1: no more coffee");
     EXPECT_STATUS(fsdp2_mesh_barrier(mesh), FSDP2_E_PEER_FAILED);
+    write_file(told, "", 0);
   }
 }
 

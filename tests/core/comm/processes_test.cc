@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -46,17 +47,21 @@ void print_error_of(const std::function<void()>& call) {
   std::fflush(stdout);
 }
 
-// A rank that has been told says so. Rank 0, which keeps the store, stays until all of these have:
-// also one that stands still meanwhile then hears what the others have.
-void stay_until_told(const World& world, const std::vector<int>& ranks) {
-  const auto note = [](int rank) { return folder_of_ranks() + "/told" + std::to_string(rank); };
-  std::ofstream(note(world.rank())) << "";
-  const auto deadline = Clock::now() + seconds(30);
-  for (const int other : ranks) {
-    while (world.rank() == 0 && !std::filesystem::exists(note(other)) && Clock::now() < deadline) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
+bool is_within_the_time(const RankEnd& end) { return end.seconds < kTimeout.count() + kLate; }
+
+// How three ranks end whose time-out is kTimeout. Where a busy machine holds one of them up for so
+// long that the others say `late` of it, all begin anew, up to three times.
+std::vector<RankEnd> ends_of_three(const RankBody& body, BackendKind backend = BackendKind::kAuto,
+                                   const std::string& late = "") {
+  std::vector<RankEnd> ends;
+  bool is_held_up = true;
+  for (int i = 0; i < 3 && is_held_up; ++i) {
+    ends = spawn_ranks(3, body, {backend, kTimeout});
+    is_held_up = !late.empty() && std::any_of(ends.begin(), ends.end(), [&](const RankEnd& end) {
+      return end.output.find(late) != std::string::npos;
+    });
   }
+  return ends;
 }
 
 void all_gather(Comm& comm) {
@@ -157,21 +162,19 @@ TEST(Processes, TheDeathOfTheRankThatKeepsTheStoreIsAnErrorToo) {
 }
 
 TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
-  const auto ends = spawn_ranks(3,
-                                [](const std::shared_ptr<World>& world) {
-                                  all_gather(world->control());
-                                  if (world->rank() == 2) {
-                                    raise(SIGSTOP);
-                                  }
-                                  print_error_of([&] { all_gather(world->control()); });
-                                  stay_until_told(*world, {1});
-                                },
-                                {BackendKind::kAuto, kTimeout});
+  const auto ends = ends_of_three([](const std::shared_ptr<World>& world) {
+    all_gather(world->control());
+    if (world->rank() == 2) {
+      raise(SIGSTOP);
+    }
+    print_error_of([&] { all_gather(world->control()); });
+    stay_until_told(*world, {1});
+  });
   EXPECT_EQ(ends[2].signal, SIGKILL);
   bool timed_out = false;
   for (const int rank : {0, 1}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
+    EXPECT_TRUE(is_within_the_time(ends[rank])) << ends[rank].seconds;
     timed_out |= ends[rank].output.find("402 after ") != std::string::npos;
     EXPECT_NE(ends[rank].output.find("rank 2 does not answer"), std::string::npos)
         << ends[rank].output;
@@ -181,40 +184,38 @@ TEST(Processes, AStoppedRankIsATimeOutAndTheOthersEndSoon) {
 
 // Rank 0 keeps the store, which does not answer then.
 TEST(Processes, AStoppedRankZeroIsATimeOutThatNamesIt) {
-  const auto ends = spawn_ranks(3,
-                                [](const std::shared_ptr<World>& world) {
-                                  all_gather(world->control());
-                                  if (world->rank() == 0) {
-                                    raise(SIGSTOP);
-                                  }
-                                  print_error_of([&] { all_gather(world->control()); });
-                                },
-                                {BackendKind::kAuto, kTimeout});
+  const auto ends = ends_of_three([](const std::shared_ptr<World>& world) {
+    all_gather(world->control());
+    if (world->rank() == 0) {
+      raise(SIGSTOP);
+    }
+    print_error_of([&] { all_gather(world->control()); });
+  });
   EXPECT_EQ(ends[0].signal, SIGKILL);
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("402 after "), std::string::npos) << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("rank 0 does not answer"), std::string::npos)
         << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
+    EXPECT_TRUE(is_within_the_time(ends[rank])) << ends[rank].seconds;
   }
 }
 
 void expect_no_group_with_a_stopped_rank_zero(BackendKind backend) {
-  const auto ends = spawn_ranks(3,
-                                [](const std::shared_ptr<World>& world) {
-                                  const auto mesh = Mesh::for_fsdp(world, 0);
-                                  if (world->rank() == 0) {
-                                    raise(SIGSTOP);
-                                  }
-                                  print_error_of([&] { all_gather(mesh->comm(0, Lane::kReduce)); });
-                                },
-                                {backend, kTimeout});
+  const auto ends = ends_of_three(
+      [](const std::shared_ptr<World>& world) {
+        const auto mesh = Mesh::for_fsdp(world, 0);
+        if (world->rank() == 0) {
+          raise(SIGSTOP);
+        }
+        print_error_of([&] { all_gather(mesh->comm(0, Lane::kReduce)); });
+      },
+      backend);
   EXPECT_EQ(ends[0].signal, SIGKILL);
   for (const int rank : {1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("402 after "), std::string::npos) << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
+    EXPECT_TRUE(is_within_the_time(ends[rank])) << ends[rank].seconds;
   }
 }
 
@@ -227,23 +228,22 @@ TEST(Processes, AStoppedRankZeroHoldsNobodyUpWhoMakesAGroupOfGloo) {
 }
 
 TEST(Processes, ARankThatComesAfterTheTimeOutIsNamedAndLifeGoesOn) {
-  const auto ends = spawn_ranks(3,
-                                [](const std::shared_ptr<World>& world) {
-                                  all_gather(world->control());
-                                  while (world->rank() == 2 && !world->failure().failed()) {
-                                    std::this_thread::sleep_for(milliseconds(20));
-                                  }
-                                  print_error_of([&] { all_gather(world->control()); });
-                                  stay_until_told(*world, {1, 2});
-                                  // The process goes on to another world.
-                                  const auto lone = Mesh::create(
-                                      World::join({BackendKind::kAuto, "", 0, 1}), {1}, {"dp"});
-                                  all_gather(lone->comm(0, Lane::kGather));
-                                },
-                                {BackendKind::kAuto, kTimeout});
+  const auto ends = ends_of_three(
+      [](const std::shared_ptr<World>& world) {
+        all_gather(world->control());
+        while (world->rank() == 2 && !world->failure().failed()) {
+          std::this_thread::sleep_for(milliseconds(20));
+        }
+        print_error_of([&] { all_gather(world->control()); });
+        stay_until_told(*world, {1, 2});
+        // The process goes on to another world.
+        const auto lone = Mesh::create(World::join({BackendKind::kAuto, "", 0, 1}), {1}, {"dp"});
+        all_gather(lone->comm(0, Lane::kGather));
+      },
+      BackendKind::kAuto, "rank 2 does not answer");
   for (const int rank : {0, 1, 2}) {
     EXPECT_EQ(ends[rank].exit_code, 0) << "signal " << ends[rank].signal << ends[rank].output;
-    EXPECT_LT(ends[rank].seconds, kTimeout.count() + kLate);
+    EXPECT_TRUE(is_within_the_time(ends[rank])) << ends[rank].seconds;
     EXPECT_NE(ends[rank].output.find("all_gather of group control"), std::string::npos)
         << ends[rank].output;
     EXPECT_NE(ends[rank].output.find("rank 2 is in no collective"), std::string::npos)

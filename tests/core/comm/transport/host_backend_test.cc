@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <deque>
@@ -107,6 +108,7 @@ TEST(HostBackendFailure, RanksThatCallDifferentCollectivesAreTold) {
     } catch (const Error& error) {
       EXPECT_NE(error.message().find("disagree"), std::string::npos) << error.message();
     }
+    stay_until_told(*world, {1});
   });
   for (const RankEnd& end : ends) {
     EXPECT_EQ(end.exit_code, 0) << end.output;
@@ -130,6 +132,7 @@ TEST(HostBackendFailure, ARankThatEndsIsNoticedLongBeforeTheTimeout) {
           EXPECT_TRUE(error.code() == Code::kComm || error.code() == Code::kPeerFailed);
           EXPECT_NE(error.message().find("rank 1"), std::string::npos) << error.message();
         }
+        stay_until_told(*world, {2});
       },
       options);
   EXPECT_EQ(ends[0].exit_code, 0) << ends[0].output;
@@ -169,18 +172,23 @@ class Fork {
  public:
   Fork() {
     std::array<int, 2> ready{};
-    EXPECT_EQ(pipe(ready.data()), 0);
+    FSDP2_CHECK(pipe(ready.data()) == 0, Code::kInternal, "pipe: error {}", errno);
     pid_ = fork();
+    FSDP2_CHECK(pid_ >= 0, Code::kInternal, "fork: error {}", errno);
     if (pid_ == 0) {
       while (write(ready[1], "", 1) == 1) {
         pause();
       }
       _exit(1);
     }
+    close(ready[1]);  // of a child that has ended there is nothing to read then
     char byte = 0;
-    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    ssize_t bytes = 0;
+    do {
+      bytes = read(ready[0], &byte, 1);
+    } while (bytes < 0 && errno == EINTR);
+    EXPECT_EQ(bytes, 1);
     close(ready[0]);
-    close(ready[1]);
   }
   ~Fork() {
     kill(pid_, SIGKILL);

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -159,8 +161,13 @@ TEST_F(Watched, WhatEndsInTimeEndsNothing) {
 }
 
 TEST_F(Watched, WhatIsLateEndsTheCommunicator) {
-  const auto communicator = watched(kShort);
-  EXPECT_EQ(thrown_by(*communicator), "");
+  auto communicator = watched(kShort);
+  std::string thrown = thrown_by(*communicator);
+  for (int i = 0; i < 5 && !thrown.empty(); ++i) {  // a busy machine makes the ask itself late
+    communicator = watched(kShort);
+    thrown = thrown_by(*communicator);
+  }
+  EXPECT_EQ(thrown, "");
   communicator->expect(std::make_shared<FakeMilestone>());
   EXPECT_EQ(end_of(*communicator),
             "not done within 200 ms: a rank is late, has stopped or is elsewhere");
@@ -181,17 +188,25 @@ TEST_F(Watched, AnAskWaitsUntilWhatItAskedForIsDone) {
   background.join();
 }
 
-// Each collective of a step is such an ask.
+// How often this thread has slept; that it was interrupted is not counted.
+int64_t sleeps() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
+// Each collective of a step is such an ask. It is done at the second look: on a busy machine, who
+// lets others run before a third one comes back late, and sleeps.
 TEST_F(Watched, AnAskThatIsSoonDoneTakesNoSleep) {
   const auto communicator = watched(kLong);
-  std::chrono::steady_clock::duration shortest = kLong;
+  int64_t fewest = 1;
   for (int i = 0; i < 20; ++i) {
-    fake_->settle_after(5);
-    const auto start = std::chrono::steady_clock::now();
+    fake_->settle_after(1);
+    const int64_t before = sleeps();
     EXPECT_EQ(thrown_by(*communicator), "");
-    shortest = std::min(shortest, std::chrono::steady_clock::now() - start);
+    fewest = std::min(fewest, sleeps() - before);
   }
-  EXPECT_LT(shortest, milliseconds(1));
+  EXPECT_EQ(fewest, 0);
 }
 
 TEST_F(Watched, NobodyLooksWhileACallIsMade) {
@@ -208,9 +223,10 @@ TEST_F(Watched, NobodyLooksWhileACallIsMade) {
 }
 
 TEST_F(Watched, AnAskThatIsNeverDoneIsLate) {
-  const auto communicator = watched(kShort);
+  auto communicator = watched(kShort);
   fake_->set_state({/*has_settled=*/false, ""});
   EXPECT_THAT(thrown_by(*communicator), HasSubstr("not done within 200 ms"));
+  communicator.reset();  // the watcher, which ends it, has said why before that
   EXPECT_EQ(fake_->ends(), 1);
 }
 
