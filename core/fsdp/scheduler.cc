@@ -187,8 +187,8 @@ void Scheduler::start_gather(size_t index) {
     see_shards();
   }
   if (task_ != kNoTask && handed_out_[index]) {
-    // Values that are new to this backward. An output that is an input passed on has its gradient
-    // so late, and reads nothing; what autograd has saved must not be read.
+    // Values that are new to this backward. An output that no parameter has made may have its
+    // gradient so late, and reads nothing; what autograd has saved must not be read.
     for (const ShardedParam* param : group(index).trainable()) {
       param->unsharded().unsafeGetTensorImpl()->bump_version();
     }

@@ -4,6 +4,11 @@
 // Note [When a gradient is final]
 // The first hook of a backward asks the engine which accumulators will run; a group is complete
 // when all of its have. So the root and the first layer reduce as early as all others.
+//
+// Note [Where a backward starts]
+// It starts at the root if its graph has an output of the root's module, whichever hook comes
+// first: where the root passes on what a unit returns, the unit's hook does, and gradients of
+// values that the root's module returns beside its output may come before that of any output.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +21,10 @@
 #include "core/fsdp/event_log.h"
 #include "core/fsdp/group/param_group.h"
 #include "core/fsdp/step_order.h"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace fsdp2::fsdp {
 
@@ -63,15 +72,22 @@ class Scheduler {
   bool inside_root_forward() const { return order_.inside_root_forward(); }
   int64_t root_forwards() const { return root_forwards_; }  // so far
 
-  // Backward: from a hook on an output of the member's module; from_root: of the root module's.
-  // place: what post_forward returned for the forward that made the output.
-  void begin_backward(bool from_root);
+  // The node of an output of the last forward of the root, which has a hook.
+  void add_root_output(const std::shared_ptr<torch::autograd::Node>& node);
+
+  // Backward: from a hook on an output of the member's module, whose node may be null if it is not
+  // known. inside_root: of a forward inside one of the root, or of the root. place: what
+  // post_forward returned for the forward that made the output.
+  void begin_backward(bool inside_root, const torch::autograd::Node* node);
+  // From a hook on an output of the root's module; root_forward: root_forwards() in the forward.
+  void enter_root_backward(int64_t root_forward);
   void pre_backward(size_t index, size_t place);
   // In a checkpointed segment that runs again, or inside the engine's backward of this tree: a
   // forward here is a recomputation, which only needs the parameters.
   bool recomputing() const;
+  // Unless nothing is left that reads the member's parameters.
   void need_in_backward(size_t index);
-  // The same, for a forward that runs again. Error: kWrongState if the unit has been updated
+  // For a forward that runs again. Error: kWrongState if the unit has been updated
   // (set_on_reduced).
   void need_again(size_t index);
 
@@ -169,6 +185,7 @@ class Scheduler {
     doing_at_ = index;
   }
 
+  bool reaches_root_output(const torch::autograd::Node* node) const;
   std::vector<ExpectedGradients> find_expected_gradients();
   void on_gradient(size_t index);
   void end_backward();
@@ -184,6 +201,7 @@ class Scheduler {
   size_t doing_at_ = 0;
   int64_t root_forwards_ = 0;
   bool shards_are_lent_ = false;
+  std::vector<std::weak_ptr<torch::autograd::Node>> root_outputs_;  // of graphs that still exist
 
   int64_t task_ = kNoTask;       // the engine's id of the running backward
   std::vector<size_t> pending_;  // by member: gradients still to come in it

@@ -25,7 +25,11 @@ bool Scheduler::recomputing() const {
          (task_ != kNoTask && torch::autograd::get_current_graph_task_id() == task_);
 }
 
-void Scheduler::need_in_backward(size_t index) { carry_out(order_.need_in_backward(index)); }
+void Scheduler::need_in_backward(size_t index) {
+  if (!order_.is_read_out(index)) {
+    carry_out(order_.need_in_backward(index));
+  }
+}
 
 // What is gathered, or kept as slices, has the values of before, unless it is the shard itself.
 void Scheduler::need_again(size_t index) {
@@ -39,16 +43,34 @@ void Scheduler::need_again(size_t index) {
               "these have been updated, since it reads them without gradients: leave the update "
               "to the end of the step (update_in_backward)",
               members_[index].name);
-  need_in_backward(index);
+  carry_out(order_.need_in_backward(index));
 }
 
-void Scheduler::begin_backward(bool from_root) {
+void Scheduler::add_root_output(const std::shared_ptr<torch::autograd::Node>& node) {
+  const auto gone = std::remove_if(root_outputs_.begin(), root_outputs_.end(),
+                                   [](const auto& output) { return output.expired(); });
+  root_outputs_.erase(gone, root_outputs_.end());
+  root_outputs_.push_back(node);
+  order_.expect_root_backward();
+}
+
+// The engine does not count the node that it begins with among those of the graph.
+bool Scheduler::reaches_root_output(const torch::autograd::Node* node) const {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  return std::any_of(root_outputs_.begin(), root_outputs_.end(), [&](const auto& output) {
+    torch::autograd::Node* const of_root = output.lock().get();
+    return of_root != nullptr && (of_root == node || nodes->count(of_root) > 0);
+  });
+}
+
+void Scheduler::begin_backward(bool inside_root, const torch::autograd::Node* node) {
   const int64_t task = torch::autograd::get_current_graph_task_id();
   if (task == task_) {
     return;
   }
   task_ = task;
   handed_out_.assign(members_.size(), false);
+  const bool from_root = inside_root && reaches_root_output(node);
   order_.begin_backward(from_root, find_expected_gradients());
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
 }
@@ -69,6 +91,10 @@ std::vector<ExpectedGradients> Scheduler::find_expected_gradients() {
   return expected;
 }
 
+void Scheduler::enter_root_backward(int64_t root_forward) {
+  carry_out(order_.enter_root_backward(root_forward));
+}
+
 void Scheduler::pre_backward(size_t index, size_t place) {
   const Phase phase("FSDP::pre_backward", members_[index].name);
   carry_out(order_.enter_backward(index, place, backward_prefetch(index)));
@@ -76,7 +102,7 @@ void Scheduler::pre_backward(size_t index, size_t place) {
 }
 
 void Scheduler::on_gradient(size_t index) {
-  begin_backward(false);
+  begin_backward(/*inside_root=*/true, /*node=*/nullptr);
   if (pending_[index] == 0) {
     return;
   }

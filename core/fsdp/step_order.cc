@@ -114,10 +114,10 @@ void StepOrder::begin_forward() {
   state_.root_forward = begun;
 }
 
-StepOrder::ForwardSpan& StepOrder::span_of(size_t unit) {
+std::vector<StepOrder::ForwardSpan>& StepOrder::last_spans() {
   std::vector<ForwardSpan>& spans = state_.spans[state_.root_forward.number];
-  spans.resize(units_.size());
-  return spans[unit];
+  spans.resize(units_.size() + 1);
+  return spans;
 }
 
 StepOrder::Actions StepOrder::enter_forward(size_t unit, const std::vector<size_t>& also_gather) {
@@ -204,6 +204,7 @@ StepOrder::Actions StepOrder::leave_forward(size_t unit, bool more_to_come, bool
 void StepOrder::forget_forwards() {
   state_.first_place += state_.past_forwards.size();
   state_.past_forwards.clear();
+  state_.forgotten_root_forwards = state_.root_forward.number;
   state_.spans.clear();
 }
 
@@ -233,6 +234,8 @@ StepOrder::Actions StepOrder::end_forward() {
   return take();
 }
 
+void StepOrder::expect_root_backward() { last_spans().back().for_backward = true; }
+
 StepOrder::Actions StepOrder::shards_changed() {
   for (size_t i = 0; i < units_.size(); ++i) {
     free(i);
@@ -245,6 +248,7 @@ void StepOrder::reset() {
   State fresh(units_.size());
   fresh.first_place = state_.first_place + state_.past_forwards.size();
   fresh.root_forward.number = state_.root_forward.number;
+  fresh.forgotten_root_forwards = state_.root_forward.number;
   state_ = std::move(fresh);
   next_.clear();  // of an event that ended by an error
 }

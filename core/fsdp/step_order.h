@@ -20,7 +20,8 @@
 // that does not use every unit issues all gathers before it waits for a reduction, which others
 // may be able to join only after those. Explicit prefetch lists only say how far ahead of use to
 // gather then; the order stays. What this does not cover, and ends at the time-out: a rank that
-// uses a unit twice in a forward where others do not, or all units in an order of its own.
+// uses a unit twice in a forward where others do not, or all units in an order of its own, or one
+// whose forward, of several before a backward, returns nothing that needs a gradient.
 //
 // Note [One communicator]
 // With one communicator for both, a gather and a reduction must not change places from rank to
@@ -118,16 +119,24 @@ class StepOrder {
   // The place of the forward left last among all since the last backward, for enter_backward.
   size_t last_place() const { return state_.first_place + state_.past_forwards.size() - 1; }
   Actions end_forward();
+  // A backward may go through the root's last forward, whether or not that has used a unit.
+  void expect_root_backward();
   bool inside_root_forward() const { return state_.root_forward.under_way; }
 
   // Backward. from_root: it starts at the root's output. expected: of each unit.
   void begin_backward(bool from_root, const std::vector<ExpectedGradients>& expected);
+  // The gradient of an output of the root has come; root_forward: the number of the forward that
+  // made it, counted from 1.
+  Actions enter_root_backward(int64_t root_forward);
   // The gradient of an output of the unit has come; place: of the forward that made the output.
   // Error: see Note [One communicator]; so for need_in_backward.
   Actions enter_backward(size_t unit, size_t place, const std::vector<size_t>& also_gather);
   // Backward needs the unit's parameters, whatever its settings say: a forward runs again, or ran
   // while the settings were others.
   Actions need_in_backward(size_t unit);
+  // Whether no node is left that reads a parameter of the unit. The gradient of an output that none
+  // of them has made may still come.
+  bool is_read_out(size_t unit) const { return state_.backward.units[unit].read_out; }
   // The last of the gradients that were expected of the unit has come.
   Actions gradients_final(size_t unit);
   // has_gradients: whether a unit holds gradients, of this backward or an earlier one, that have
@@ -169,7 +178,8 @@ class StepOrder {
     bool for_backward = false;
   };
   // By the root's forward: the number of the one that is, or was, the last. What runs between two
-  // of them counts with the first.
+  // of them counts with the first. The last span is that of the root's module, which may be in no
+  // unit here.
   using Spans = std::map<int64_t, std::vector<ForwardSpan>>;
   struct PastForward {
     size_t unit;
@@ -186,6 +196,7 @@ class StepOrder {
     bool all_expected = false;  // every parameter was to get a gradient
     bool started = false;       // the gradient of an output has come, in the present root forward
     bool complete = false;      // all expected gradients have come, or the backward has ended
+    bool read_out = false;      // no node is left that reads its parameters
     bool reduced = false;       // its reduction has been issued or put off
     bool left = false;          // its turn in a later root forward has ended
     bool ahead = false;         // then gathered again, for a forward before this backward's
@@ -217,6 +228,7 @@ class StepOrder {
     Spans spans;                             // of root forwards that a backward may follow
     std::vector<PastForward> past_forwards;  // with gradients, since the last backward
     size_t first_place = 0;                  // of past_forwards; earlier places are forgotten
+    int64_t forgotten_root_forwards = 0;     // the number of the last one
     Backward backward;                       // the last one
   };
   enum class AfterForward { kFree, kKeep, kSlice };
@@ -238,7 +250,8 @@ class StepOrder {
   void prefetch_forward(size_t unit, const std::vector<size_t>& also_gather);
   AfterForward after_forward(size_t unit) const;
   void settle_after_forward(size_t unit);
-  ForwardSpan& span_of(size_t unit);
+  std::vector<ForwardSpan>& last_spans();
+  ForwardSpan& span_of(size_t unit) { return last_spans()[unit]; }
   void forget_forwards();
   void forget_spans_without_backward();
 

@@ -63,6 +63,13 @@ void StepOrder::leave_root_forward() {
   }
 }
 
+StepOrder::Actions StepOrder::enter_root_backward(int64_t root_forward) {
+  if (root_forward > state_.forgotten_root_forwards) {
+    enter_root_forward(root_forward);
+  }
+  return take();
+}
+
 // Whether the unit runs in a root forward that the backward may yet come to.
 bool StepOrder::runs_before(int64_t root_forward, size_t unit) const {
   const auto end = state_.spans.lower_bound(root_forward);
@@ -84,7 +91,7 @@ StepOrder::Actions StepOrder::enter_backward(size_t unit, size_t place,
   if (agreed_backward()) {
     reach_in_backward(unit);
   }
-  if (settings(unit).unshard_in_backward) {
+  if (settings(unit).unshard_in_backward && !is_read_out(unit)) {
     gather_and_wait(unit);
   }
   prefetch_backward(unit, place, also_gather);
@@ -210,7 +217,8 @@ StepOrder::Actions StepOrder::gradients_final(size_t unit) {
   // root's unit stays for the root's earlier forwards, in which other ranks may use it.
   const std::optional<int64_t> root_forward = state_.backward.root_forward;
   const bool stays = units_[unit].name.empty() && root_forward && runs_before(*root_forward, unit);
-  if (state.all_expected && !units_[unit].has_untracked_reads && !stays) {
+  state.read_out = state.all_expected && !units_[unit].has_untracked_reads;
+  if (state.read_out && !stays) {
     free_in_backward(unit);
   }
   if (agreed_backward()) {

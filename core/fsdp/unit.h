@@ -119,15 +119,30 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   void set_modules_to_backward_prefetch(const std::vector<std::shared_ptr<Unit>>& units);
 
  private:
+  // What its outputs' hooks know of a forward.
+  struct Forward {
+    uint64_t began_at = 0;    // autograd's number for the next node of this thread
+    bool is_watched = false;  // for weights that it saves
+    size_t place = 0;         // of Scheduler::post_forward
+    int64_t root_forward = 0;
+    bool inside_root = false;
+  };
+  struct ForwardUnderWay {
+    uint64_t began_at;
+    std::unique_ptr<nn::SavedTensorScope> watched;  // null where nothing is to be
+  };
+
   size_t member() const { return tree_->member(index_); }  // in the scheduler, with a group
   void each_setting(bool recurse, const std::function<void(GroupSettings&)>& set);
   static std::vector<std::weak_ptr<ParamGroup>> groups_of(
       const std::vector<std::shared_ptr<Unit>>& units);
   bool forward_is_collective();
   void check_runs_once() const;
-  void watch_saved_weights();
+  std::unique_ptr<nn::SavedTensorScope> watch_saved_weights();
   bool more_modules_to_run(const nn::Module& module);
-  at::Tensor hook_output(const at::Tensor& output, size_t place, bool is_watched);
+  c10::IValue hook_outputs(const c10::IValue& output, const Forward& forward);
+  at::Tensor hook_output(const at::Tensor& output, const Forward& forward);
+  void on_output_gradient(const Forward& forward, const torch::autograd::Node* node);
 
   std::vector<nn::Module*> modules_;
   std::shared_ptr<Mesh> mesh_;
@@ -139,8 +154,7 @@ class Unit : public nn::ForwardHooks, public std::enable_shared_from_this<Unit> 
   std::vector<const nn::Module*> have_run_;
 
   std::unique_ptr<FreedWeightGuard> guard_;  // made when unshard_in_backward is first off
-  // One for each forward under way, innermost last; null where nothing is to be watched.
-  std::vector<std::unique_ptr<nn::SavedTensorScope>> watched_forwards_;
+  std::vector<ForwardUnderWay> forwards_;    // innermost last
 
   std::shared_ptr<Tree> tree_;  // null until the root is known
   size_t index_ = 0;

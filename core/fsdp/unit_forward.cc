@@ -1,4 +1,5 @@
 // The hooks of a unit around its modules' forwards, and on what these return.
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -7,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -42,7 +44,9 @@ void change_inputs(const nn::Module& module, nn::Values& inputs,
 }
 
 // A hook on a view is lost when the view is changed in place, and one on a leaf outlives the graph.
-// Behind this, the former raises and the latter goes with the graph.
+// Behind this, the former raises and the latter goes with the graph. What a forward passes on, and
+// has not made, has its gradient only after all that the forward has made of it: behind this, the
+// gradient of the output comes first, as that of every output should.
 struct Identity : torch::autograd::Function<Identity> {
   static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
                             const at::Tensor& input) {
@@ -73,7 +77,8 @@ void Unit::pre_forward(nn::Module& module, nn::Values& inputs) {
                   [&](const at::Tensor& input) { return cast_floating(input, dtype); });
   }
   if (scheduler.recomputing()) {
-    scheduler.begin_backward(is_root());  // this may come before the hook of any output
+    // This may come before the hook of any output.
+    scheduler.begin_backward(/*inside_root=*/true, /*node=*/nullptr);
     if (group_) {
       scheduler.need_again(member());
     }
@@ -91,7 +96,7 @@ void Unit::pre_forward(nn::Module& module, nn::Values& inputs) {
   if (group_) {
     scheduler.pre_forward(member());
   }
-  watch_saved_weights();
+  forwards_.push_back({at::sequence_number::peek(), watch_saved_weights()});
 }
 
 bool Unit::forward_is_collective() {
@@ -155,15 +160,14 @@ void Unit::check_runs_once() const {
   }
 }
 
-void Unit::watch_saved_weights() {
+std::unique_ptr<nn::SavedTensorScope> Unit::watch_saved_weights() {
   // A checkpointed segment around this saves nothing, and its second run gathers what it uses.
   const bool watch = group_ && !group_->settings().unshard_in_backward &&
                      at::GradMode::is_enabled() && nn::SavedTensorScope::current() == nullptr;
   if (watch && !guard_) {
     guard_ = std::make_unique<FreedWeightGuard>(name(), group_);
   }
-  watched_forwards_.push_back(watch ? std::make_unique<nn::SavedTensorScope>(guard_.get())
-                                    : nullptr);
+  return watch ? std::make_unique<nn::SavedTensorScope>(guard_.get()) : nullptr;
 }
 
 // A list's parameters stay gathered until the last of its modules has run, if a forward through the
@@ -185,18 +189,20 @@ bool Unit::more_modules_to_run(const nn::Module& module) {
 void Unit::post_forward(nn::Module& module, c10::IValue& output) {
   Scheduler& scheduler = tree_->scheduler();
   if (!scheduler.recomputing()) {
-    const bool is_watched = watched_forwards_.back() != nullptr;
-    watched_forwards_.pop_back();
-    size_t place = 0;
+    Forward forward;
+    forward.began_at = forwards_.back().began_at;
+    forward.is_watched = forwards_.back().watched != nullptr;
+    forward.root_forward = scheduler.root_forwards();
+    forward.inside_root = scheduler.inside_root_forward();
+    forwards_.pop_back();
     if (group_) {
-      place = scheduler.post_forward(member(), more_modules_to_run(module));
+      forward.place = scheduler.post_forward(member(), more_modules_to_run(module));
     }
     if (is_root()) {
       scheduler.end_forward();
     }
     if (at::GradMode::is_enabled()) {
-      output = nn::map_tensors(
-          output, [&](const at::Tensor& t) { return hook_output(t, place, is_watched); });
+      output = hook_outputs(output, forward);
     }
   }
   if (policy_.mixed_precision.output_dtype) {
@@ -206,32 +212,58 @@ void Unit::post_forward(nn::Module& module, c10::IValue& output) {
   }
 }
 
-// A forward that was not watched has its parameters gathered in backward even if
-// unshard_in_backward is off by then: nobody else would see that what it saved is freed.
-at::Tensor Unit::hook_output(const at::Tensor& output, size_t place, bool is_watched) {
+c10::IValue Unit::hook_outputs(const c10::IValue& output, const Forward& forward) {
+  std::unordered_map<const at::TensorImpl*, at::Tensor> hooked;  // a tensor that is there twice
+  return nn::map_tensors(output, [&](const at::Tensor& tensor) {
+    at::Tensor& out = hooked[tensor.unsafeGetTensorImpl()];
+    if (!out.defined()) {
+      out = hook_output(tensor, forward);
+    }
+    return out;
+  });
+}
+
+at::Tensor Unit::hook_output(const at::Tensor& output, const Forward& forward) {
   if (!output.requires_grad()) {
     return output;
   }
-  at::Tensor hooked = output.is_view() || output.is_leaf() ? Identity::apply(output) : output;
-  hooked.register_hook([unit = shared_from_this(), place, is_watched](const at::Tensor& grad) {
-    Scheduler& scheduler = unit->tree_->scheduler();
-    scheduler.begin_backward(unit->is_root());
-    if (unit->group_) {
-      scheduler.pre_backward(unit->member(), place);
-      if (!is_watched) {
-        scheduler.need_in_backward(unit->member());
-      }
-    }
-    return grad;
-  });
+  const bool is_made_here =
+      !output.is_leaf() && output.grad_fn()->sequence_nr() >= forward.began_at;
+  const at::Tensor hooked = is_made_here && !output.is_view() ? output : Identity::apply(output);
+  const std::shared_ptr<torch::autograd::Node>& node = hooked.grad_fn();
+  if (is_root()) {
+    tree_->scheduler().add_root_output(node);
+  }
+  // The hook goes with the node.
+  hooked.register_hook(
+      [unit = shared_from_this(), forward, at = node.get()](const at::Tensor& grad) {
+        unit->on_output_gradient(forward, at);
+        return grad;
+      });
   return hooked;
+}
+
+// A forward that was not watched has its parameters gathered in backward even if
+// unshard_in_backward is off by then: nobody else would see that what it saved is freed.
+void Unit::on_output_gradient(const Forward& forward, const torch::autograd::Node* node) {
+  Scheduler& scheduler = tree_->scheduler();
+  scheduler.begin_backward(forward.inside_root, node);
+  if (is_root()) {
+    scheduler.enter_root_backward(forward.root_forward);
+  }
+  if (group_) {
+    scheduler.pre_backward(member(), forward.place);
+    if (!forward.is_watched) {
+      scheduler.need_in_backward(member());
+    }
+  }
 }
 
 void Unit::forward_failed(nn::Module& /*module*/) noexcept {
   // A recomputation ends early by an exception; if it has failed, so has backward, whose caller
   // resets.
   if (tree_ && !tree_->scheduler().recomputing()) {
-    watched_forwards_.pop_back();
+    forwards_.pop_back();
     tree_->scheduler().reset();
   }
 }
