@@ -113,9 +113,7 @@ def commands(args: argparse.Namespace, flags: list[str]) -> dict[str, list[str]]
 
 
 @contextlib.contextmanager
-def ended_after(
-    process: subprocess.Popen[str], limit_s: float | None
-) -> Iterator[threading.Event]:
+def ended_after(process: subprocess.Popen[str], limit_s: float | None) -> Iterator[threading.Event]:
     """Ends the process if it is still under way after so long; the event says so."""
     is_over = threading.Event()
     if limit_s is None:

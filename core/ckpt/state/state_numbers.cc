@@ -84,8 +84,7 @@ std::vector<StateNumbers::Place> StateNumbers::places(
     }
     const size_t group = found->second;
     const size_t place = taken[group]++;
-    if (place >= groups_[group].size() ||
-        shapes_.at(groups_[group][place]) != parameter->shape) {
+    if (place >= groups_[group].size() || shapes_.at(groups_[group][place]) != parameter->shape) {
       fail_to_tell();
     }
     places.push_back({groups_[group][place], group});
@@ -99,8 +98,7 @@ std::map<StateNumbers::Shape, size_t> StateNumbers::groups_by_shape() const {
     for (const int64_t number : groups_[group]) {
       // A parameter that has had no gradient has no state, and might be of any shape.
       const auto shape = shapes_.find(number);
-      if (shape == shapes_.end() ||
-          groups.emplace(shape->second, group).first->second != group) {
+      if (shape == shapes_.end() || groups.emplace(shape->second, group).first->second != group) {
         fail_to_tell();
       }
     }

@@ -134,12 +134,11 @@ void PthSource::check_pieces() const {
   const bool has_rows = std::any_of(listed_.begin(), listed_.end(), [](const StateEntry& entry) {
     return entry.dtype && !entry.shape.empty();
   });
-  FSDP2_CHECK(
-      kind_ != PthFiles::kOneOfEachRank || has_parts_ || archives_.size() == 1 || !has_rows,
-      Code::kUnsupported,
-      "{}: its files hold no DTensors or ShardedTensors, and nothing else tells which part of a tensor a rank "
-      "has: save full tensors, or with torch.distributed.checkpoint",
-      path());
+  FSDP2_CHECK(kind_ != PthFiles::kOneOfEachRank || has_parts_ || archives_.size() == 1 || !has_rows,
+              Code::kUnsupported,
+              "{}: its files hold no DTensors or ShardedTensors, and nothing else tells which part "
+              "of a tensor a rank has: save full tensors, or with torch.distributed.checkpoint",
+              path());
   for (const StateEntry& entry : listed_) {
     if (!entry.dtype) {
       continue;

@@ -137,7 +137,7 @@ TEST(Rendezvous, ARankMeetsTheNextRank0WhereAnEarlierOneEnds) {
   earlier.reset();
   Place own = place;
   own.rank = 0;
-  const MeetingPoint met = open_store(own, kToCome);  // kept until rank 1 has read that all are here
+  const MeetingPoint met = open_store(own, kToCome);  // kept until rank 1 has read the outcome
   other.join();
   EXPECT_EQ(outcome, "met");
 }
