@@ -21,7 +21,8 @@
 // may be able to join only after those. Explicit prefetch lists only say how far ahead of use to
 // gather then; the order stays. What this does not cover, and ends at the time-out: a rank that
 // uses a unit twice in a forward where others do not, or all units in an order of its own, or one
-// whose forward, of several before a backward, returns nothing that needs a gradient.
+// that uses no unit in a forward, of several before a backward, or returns nothing there that needs
+// a gradient.
 //
 // Note [One communicator]
 // With one communicator for both, a gather and a reduction must not change places from rank to

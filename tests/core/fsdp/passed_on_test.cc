@@ -240,25 +240,6 @@ TEST(PassedOn, ALossBesideTheOutputMayComeFirst) {
   });
 }
 
-TEST(PassedOn, AForwardMayUseNoUnitWhereAnotherRanksDoes) {
-  const std::vector<Route> routes[2] = {{{0, 1, 2, 3}, {}}, {{}, {3, 1}}};
-  for (const bool owns_parameters : {false, true}) {
-    for (const bool swapped : {false, true}) {
-      RouterOptions options;
-      options.owns_parameters = owns_parameters;
-      expect_gradients_of_one_router(2, {}, options, [&](Router& router, int rank) {
-        const auto& mine = routes[swapped ? 1 - rank : rank];
-        const at::Tensor x = two_rows().set_requires_grad(true);
-        at::Tensor loss = at::zeros({});
-        for (const Route& route : mine) {
-          loss = loss + router(nn::Values{x, route}).toTensor().square().sum();
-        }
-        loss.backward();
-      });
-    }
-  }
-}
-
 TEST(PassedOn, AForwardMayReturnWhatTheOneBeforeItReturned) {
   const std::vector<Route> routes[2] = {{{0, 1, 2, 3}, {}}, {{1}, {3}}};
   for (const bool swapped : {false, true}) {

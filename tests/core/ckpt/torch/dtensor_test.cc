@@ -83,14 +83,6 @@ TEST(ShardedTensor, WhoseShardDoesNotLieInItIsRefused) {
                "a ShardedTensor whose shard does not lie in it");
 }
 
-TEST(ShardedTensor, OfNumbersThatAreNotReadHindersNoOther) {
-  std::string pickle = pickle_of(fsdp1_file(0));
-  const std::string text = "FloatStorage";
-  pickle.replace(pickle.find(text), text.size(), "OtherStorage");
-  const PythonValue root = read_pickle(pickle, PickleNames::kAnyTorchSave, "x.pt");
-  EXPECT_ERROR(check_is_read(*find(root, "a.weight"), "x.pt"), Code::kUnsupported, "OtherStorage");
-}
-
 // Its mesh holds a tensor of its ranks, and no layout.
 TEST(DTensor, OfOlderTorchIsRead) {
   std::string pickle = pickle_of_rank1();

@@ -66,8 +66,8 @@ TEST(OutOfMemory, AStepSaysWhereItWasWhatIsHeldAndWhatWasPlanned) {
       const std::string message = message_of_error(
           [&, greedy = greedy] { step.run(batch_with(greedy)); }, Code::kOutOfMemory);
       EXPECT_THAT(message, AllOf(HasSubstr("can't allocate memory"), HasSubstr(place),
-                                 HasSubstr("MiB of parameters, gradients and buffers"),
-                                 HasSubstr("MiB are planned without activations"),
+                                 HasSubstr("MB of parameters, gradients and buffers"),
+                                 HasSubstr("MB are planned without activations"),
                                  HasSubstr("\"Out of memory\"")));
     }
     EXPECT_TRUE(step.run(batch_with(kNowhere)).applied);
