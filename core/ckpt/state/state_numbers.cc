@@ -78,7 +78,10 @@ std::vector<StateNumbers::Place> StateNumbers::places(
   const std::map<Shape, size_t> by_shape = groups_by_shape();
   std::vector<size_t> taken(groups_.size(), 0);
   for (const StateEntry* parameter : parameters) {
-    const auto found = parameter != nullptr ? by_shape.find(parameter->shape) : by_shape.end();
+    if (parameter == nullptr) {
+      fail_to_tell();
+    }
+    const auto found = by_shape.find(parameter->shape);
     if (found == by_shape.end()) {
       fail_to_tell();
     }
