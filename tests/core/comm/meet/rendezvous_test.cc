@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -117,29 +118,36 @@ TEST(Rendezvous, EveryJobComparesVersions) {
                 ": install the same versions for all ranks");
 }
 
+// Of a rank on a thread of its own: "met", or why it has not met the others.
+std::future<std::string> outcome_of(const Place& place) {
+  return std::async(std::launch::async, [place]() -> std::string {
+    try {
+      open_store(place, kToCome);
+      return "met";
+    } catch (const Error& error) {
+      return error.message();
+    }
+  });
+}
+
+void expect_to_meet_rank_0(Place place, std::future<std::string> outcome) {
+  place.rank = 0;
+  const MeetingPoint met = open_store(place, kToCome);  // kept until the other rank has read it
+  EXPECT_EQ(outcome.get(), "met");
+}
+
 // As when a job is started again, and the rank 0 of the first one has not ended yet.
 TEST(Rendezvous, ARankMeetsTheNextRank0WhereAnEarlierOneEnds) {
   auto earlier = store_of_another_process();
   earlier->add("arrivals/1", 1);
   Place place = place_of(1);
   place.port = earlier->getPort();
-  std::string outcome = "met";
-  std::thread other([&] {
-    try {
-      open_store(place, kToCome);
-    } catch (const Error& error) {
-      outcome = error.message();
-    }
-  });
+  auto outcome = outcome_of(place);
   while (earlier->add("arrivals/1", 0) < 2) {
     std::this_thread::yield();
   }
   earlier.reset();
-  Place own = place;
-  own.rank = 0;
-  const MeetingPoint met = open_store(own, kToCome);  // kept until rank 1 has read the outcome
-  other.join();
-  EXPECT_EQ(outcome, "met");
+  expect_to_meet_rank_0(place, std::move(outcome));
 }
 
 // As an earlier rank 0 that ends while others connect to it.
@@ -155,23 +163,12 @@ TEST(Rendezvous, ARankConnectsAgainWhereTheListenerEndsMeanwhile) {
   ASSERT_EQ(::listen(listener, 16), 0);
   Place place = place_of(1);
   place.port = static_cast<uint16_t>(port.number());
-  std::string outcome = "met";
-  std::thread other([&] {
-    try {
-      open_store(place, kToCome);
-    } catch (const Error& error) {
-      outcome = error.message();
-    }
-  });
+  auto outcome = outcome_of(place);
   for (int i = 0; i < 2; ++i) {  // a trial, and the connection to the store
     ::close(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
   }
   ::close(listener);
-  Place own = place;
-  own.rank = 0;
-  const MeetingPoint met = open_store(own, kToCome);
-  other.join();
-  EXPECT_EQ(outcome, "met");
+  expect_to_meet_rank_0(place, std::move(outcome));
 }
 
 }  // namespace
